@@ -1,0 +1,282 @@
+"""The messages between the terminal process and the engine process: one JSON object a line.
+
+Every message is a dataclass here and is encoded and decoded here. A line that is malformed or
+unknown raises `ProtocolError`, which the reader turns into an `error`; it never ends a process.
+"""
+
+import json
+import types
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
+
+MAX_LINE = 16 * 1024 * 1024
+"""Longest line either side reads, in bytes; a chat of a full context stays far below it."""
+
+
+class ProtocolError(ValueError):
+    """A line that is no message; says what is wrong with it."""
+
+
+# --- engine to terminal ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hello:
+    """First line: the process is alive. Sent before torch is imported (`torch` then is "")."""
+
+    type: ClassVar[str] = "hello"
+    version: str
+    pid: int
+    torch: str = ""
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Progress of a load: `stage` in words ("importing torch", "reading weights", "warming up"),
+    `done` of `total` bytes (0 of 0 when unknown)."""
+
+    type: ClassVar[str] = "load"
+    stage: str
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A model can answer. `memory` in bytes; `context_length` and `block_length` in tokens."""
+
+    type: ClassVar[str] = "ready"
+    model: str
+    path: str
+    device: str
+    adapter: str | None
+    memory: int
+    context_length: int
+    block_length: int
+    parameters: int
+    dtype: str
+    load_seconds: float
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """Prompt tokens in the cache: `done` of `total` computed, `cached` kept from before."""
+
+    type: ClassVar[str] = "prefill"
+    id: str
+    tokens: int
+    total: int
+    cached: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """The open block after a step. A slot is [token id, text, confidence, state] with state one
+    of "u" undecided, "n" new, "s" set, "e" edited, "p" prompt. At most 15 a second are sent while
+    live; in slow motion every step is. `tokens` counts tokens decided so far in the answer (an
+    estimate until the block ends); `measured` is false while the pace is slowed."""
+
+    type: ClassVar[str] = "step"
+    id: str
+    block: int
+    step: int
+    slots: list[list[Any]]
+    unmasked: int
+    edited: int
+    tokens: int
+    forwards: int
+    seconds: float
+    measured: bool = True
+
+
+@dataclass(frozen=True)
+class Block:
+    """A final block and the text it adds; the figures are `engine.events.BlockStats`."""
+
+    type: ClassVar[str] = "block"
+    id: str
+    index: int
+    text: str
+    tokens: int
+    steps: int
+    forwards: int
+    commits: int
+    seconds: float
+    elapsed: float
+    unmasked_per_step: list[int] = field(default_factory=list)
+    edits_per_step: list[int] = field(default_factory=list)
+    measured: bool = True
+
+
+@dataclass(frozen=True)
+class Done:
+    """The answer ended. `text` is the whole answer; `stats` is what `ask --json` prints of it."""
+
+    type: ClassVar[str] = "done"
+    id: str
+    reason: str
+    text: str
+    stats: dict[str, Any]
+    measured: bool = True
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Device figures by NVML, null where the driver does not tell."""
+
+    type: ClassVar[str] = "gpu"
+    memory_used: int | None = None
+    memory_total: int | None = None
+    power_watts: float | None = None
+    temperature_c: float | None = None
+    utilisation: float | None = None
+    throttle: str | None = None
+
+
+@dataclass(frozen=True)
+class Error:
+    """A failure in one sentence (`message`) with the next move (`hint`); `detail` is for the log.
+
+    `kind`: "load", "prompt_too_long", "bad_request", "memory", "protocol", "internal".
+    `id` names the chat request it ends, null when it ends none. `counts` carries numbers that a
+    choice needs, such as {"prompt": 2100, "context": 2048}.
+    """
+
+    type: ClassVar[str] = "error"
+    kind: str
+    message: str
+    hint: str = ""
+    detail: str = ""
+    id: str | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+# --- terminal to engine ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LoadModel:
+    """Load a checkpoint folder (or "demo"), replacing the one in memory."""
+
+    type: ClassVar[str] = "load"
+    model: str
+    device: str = "auto"
+    adapter: str | None = None
+
+
+@dataclass(frozen=True)
+class Unload:
+    """Drop the model and give its memory back."""
+
+    type: ClassVar[str] = "unload"
+
+
+@dataclass(frozen=True)
+class Chat:
+    """Answer `messages` ([{"role", "content"}, ...]); `config` holds `DecodeConfig` fields by
+    name, and "preset". `continue_text` is the start of the answer that is already written."""
+
+    type: ClassVar[str] = "chat"
+    id: str
+    messages: list[dict[str, str]]
+    config: dict[str, Any] = field(default_factory=dict)
+    continue_text: str = ""
+    trace: str | None = None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End the answer `id` after at most one more forward; what was said stays."""
+
+    type: ClassVar[str] = "stop"
+    id: str
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Slow motion: wait this long before each forward; 0 is full speed."""
+
+    type: ClassVar[str] = "pace"
+    seconds_per_step: float
+
+
+@dataclass(frozen=True)
+class SetAdapter:
+    """Use another adapter folder (null: none) on the loaded model."""
+
+    type: ClassVar[str] = "set_adapter"
+    adapter: str | None
+
+
+@dataclass(frozen=True)
+class Quit:
+    """End the process."""
+
+    type: ClassVar[str] = "quit"
+
+
+EngineMessage = Hello | Loading | Ready | Prefill | Step | Block | Done | Gpu | Error
+Request = LoadModel | Unload | Chat | Stop | Pace | SetAdapter | Quit
+
+
+def encode(message: EngineMessage | Request) -> bytes:
+    """One line, newline included. ASCII only, so that no decoder on the way can break it."""
+    line = json.dumps({"type": message.type, **asdict(message)}, separators=(",", ":"))
+    return line.encode("ascii") + b"\n"
+
+
+def decode_engine(line: bytes) -> EngineMessage:
+    """A line from the engine. Raises ProtocolError."""
+    return _decode(line, _ENGINE)
+
+
+def decode_request(line: bytes) -> Request:
+    """A line from the terminal. Raises ProtocolError."""
+    return _decode(line, _REQUESTS)
+
+
+_ENGINE: dict[str, type] = {kind.type: kind for kind in get_args(EngineMessage)}
+_REQUESTS: dict[str, type] = {kind.type: kind for kind in get_args(Request)}
+
+
+def _decode(line: bytes, kinds: dict[str, type]) -> Any:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not JSON: {error}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("type"), str):
+        raise ProtocolError("not an object with a type")
+    kind = kinds.get(data.pop("type"))
+    if kind is None:
+        raise ProtocolError("unknown message type")
+    hints = get_type_hints(kind)
+    known = {f.name for f in fields(kind)}
+    if unknown := sorted(set(data) - known):
+        raise ProtocolError(f"{kind.__name__} has no field {', '.join(unknown)}")
+    for name, value in data.items():
+        if not _fits(value, hints[name]):
+            raise ProtocolError(f"{kind.__name__}.{name} has the wrong type")
+    try:
+        return kind(**data)
+    except TypeError as error:
+        raise ProtocolError(f"{kind.__name__} is incomplete: {error}") from error
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether JSON `value` may stand where `hint` is declared; ints pass as floats, bools do not
+    pass as numbers."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, option) for option in arguments)
+    if origin is list:
+        return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)

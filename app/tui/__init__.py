@@ -1,0 +1,1 @@
+"""The Textual program; the only place that imports textual."""

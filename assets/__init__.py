@@ -1,0 +1,1 @@
+"""The embedded demo checkpoint and sample prompts."""

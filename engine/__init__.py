@@ -1,0 +1,1 @@
+"""LLaDA2 block-diffusion inference: checkpoint to text."""

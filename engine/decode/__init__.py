@@ -1,0 +1,1 @@
+"""From a prompt to blocks of tokens."""

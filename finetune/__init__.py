@@ -1,0 +1,1 @@
+"""Training: the demo model's pre-training and ORL post-training."""
