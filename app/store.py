@@ -112,7 +112,10 @@ class Store:
             " WHERE chat_id = ? ORDER BY id",
             (chat_id,),
         )
-        return [Message(*row[:6], stats=_stats(row[6])) for row in rows]
+        return [
+            Message(id, chat, role, content, created, reason, _stats(stats))
+            for id, chat, role, content, created, reason, stats in rows
+        ]
 
     def add_message(self, chat_id: int, role: str, content: str) -> int:
         """Append a message and give its id; the first user message names an untitled chat.
