@@ -1,0 +1,150 @@
+"""The forward pass's operations in plain torch: the CPU path, and the oracle for every kernel.
+
+All of them are differentiable, so that training runs on the same code. Leading batch dimensions
+are written `...`; T is tokens, d the hidden size, D a head's size, E experts, I their width.
+Formulas: the LLaDA2 reference forward (LLaDA2.0 report, arXiv 2512.15745, section 2).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension, in x's dtype.
+
+    The mean is float32; as in the reference the normalised value is rounded to x's dtype before
+    the weight multiplies it.
+    """
+    wide = x.float()
+    normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return normed.to(x.dtype) * weight
+
+
+def rotary_tables(
+    positions: Tensor, rotary_dim: int, theta: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """cos and sin [..., T, rotary_dim] for positions [..., T]; the two halves are equal."""
+    exponent = torch.arange(0, rotary_dim, 2, dtype=torch.float32, device=positions.device)
+    inverse = 1.0 / (theta ** (exponent / rotary_dim))
+    angles = positions[..., None].float() * inverse
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the first cos.shape[-1] dimensions of x [..., heads, T, D]; the rest passes through.
+
+    Pairs are (j, j + half): out = r * cos + (-r2, r1) * sin.
+    """
+    size = cos.shape[-1]
+    rotated, passed = x[..., :size], x[..., size:]
+    first, second = rotated.chunk(2, dim=-1)
+    turned = rotated * cos + torch.cat((-second, first), dim=-1) * sin
+    return torch.cat((turned, passed), dim=-1)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, *, start: int, block_length: int) -> Tensor:
+    """Block-causal grouped-query attention; returns [..., H, T, D].
+
+    q [..., H, T, D] stands at positions start .. start+T-1 (`start` on a block border); k and v
+    [..., Hkv, start+T, D] begin at position 0. A query sees its own block and all blocks before
+    it. Each block of queries is one product over the keys it sees, so that nothing is masked
+    and nothing hidden is computed.
+    """
+    tokens, reach = q.shape[-2], k.shape[-2]
+    assert start % block_length == 0 and reach == start + tokens
+    parts = []
+    for first in range(0, tokens, block_length):
+        last = min(first + block_length, tokens)
+        seen = start + last
+        parts.append(_full_attention(q[..., first:last, :], k[..., :seen, :], v[..., :seen, :]))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
+
+
+def _full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Every query sees every key. The heads of a group are laid out as further queries of their
+    key head, which needs no repeated keys."""
+    *batch, heads, tokens, size = q.shape
+    kv_heads = k.shape[-3]
+    grouped = q.reshape(-1, kv_heads, heads // kv_heads * tokens, size)
+    keys, values = (t.reshape(-1, kv_heads, *t.shape[-2:]) for t in (k, v))
+    return F.scaled_dot_product_attention(grouped, keys, values).view(*batch, heads, tokens, size)
+
+
+def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    """Grouped-query attention under a boolean mask [..., T, T] (True: may see), for training on
+    packed rows. q [..., H, T, D], k and v [..., Hkv, T, D]; returns [..., H, T, D]."""
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+
+def route(
+    hidden: Tensor,
+    gate: Tensor,
+    expert_bias: Tensor,
+    *,
+    n_group: int,
+    topk_group: int,
+    top_k: int,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Choose experts for hidden [T, d]: ids [T, top_k] int64 and weights [T, top_k] float32.
+
+    s = sigmoid(hidden gate^T) in float32; s + bias decides, within the `topk_group` groups whose
+    two largest s + bias sum highest; the weights are the unbiased s, normalised, times `scale`.
+    """
+    scores = F.linear(hidden.float(), gate.float()).sigmoid()
+    biased = scores + expert_bias.float()
+    groups = biased.unflatten(-1, (n_group, -1))
+    group_score = groups.topk(2, dim=-1).values.sum(-1)
+    kept = group_score.topk(topk_group, dim=-1, sorted=False).indices
+    allowed = torch.zeros_like(group_score, dtype=torch.bool).scatter(-1, kept, True)
+    biased = groups.masked_fill(~allowed[..., None], float("-inf")).flatten(-2)
+    ids = biased.topk(top_k, dim=-1).indices
+    chosen = scores.gather(-1, ids)
+    weights = chosen / (chosen.sum(-1, keepdim=True) + 1e-20) * scale
+    return ids, weights
+
+
+def expert_mlp(
+    hidden: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor
+) -> Tensor:
+    """sum over k of weights[t, k] * expert_{ids[t, k]}(hidden[t]), in hidden's dtype.
+
+    hidden [T, d], ids and weights [T, K], gate_up [E, 2I, d] (gate rows first), down [E, d, I].
+    Tokens are grouped by expert, so that each used expert's weights are read once and unused ones
+    never; the counts come to the host in one transfer. The K outputs are summed in float32 in the
+    router's order, as the reference does.
+    """
+    tokens, top_k = ids.shape
+    order = ids.flatten().argsort(stable=True)
+    counts = torch.bincount(ids.flatten(), minlength=gate_up.shape[0]).tolist()
+    rows = hidden[order // top_k]
+    outputs = []
+    first = 0
+    for expert, count in enumerate(counts):
+        if count:
+            gate, up = F.linear(rows[first : first + count], gate_up[expert]).chunk(2, dim=-1)
+            outputs.append(F.linear(F.silu(gate) * up, down[expert]))
+            first += count
+    sorted_outputs = torch.cat(outputs)
+    back = torch.empty_like(order)
+    back[order] = torch.arange(order.numel(), device=order.device)
+    pairs = sorted_outputs[back].view(tokens, top_k, -1).float()
+    return (pairs * weights[..., None]).sum(dim=1).to(hidden.dtype)
+
+
+def soft_embedding(
+    logits: Tensor, table: Tensor, *, temperature: float = 1.0, top_k: int | None = None
+) -> Tensor:
+    """z = sum_v softmax(logits / temperature)_v table[v]: the expected input embedding.
+
+    logits [..., V] float32 (the mask token's already -inf), table [V, d]; returns [..., d] in
+    float32. With `top_k` only that many tokens count, renormalised.
+    """
+    if top_k is not None and top_k < logits.shape[-1]:
+        values, ids = logits.topk(top_k, dim=-1)
+        probabilities = (values / temperature).softmax(-1)
+        return (probabilities[..., None, :] @ table[ids].float()).squeeze(-2)
+    probabilities = (logits / temperature).softmax(-1)
+    return (probabilities.to(table.dtype) @ table).float()
