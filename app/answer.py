@@ -1,0 +1,200 @@
+"""One answer's engine events as protocol messages, and its figures as `ask --json` prints them."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from app.protocol import Block, Done, Step
+from engine.events import (
+    PROTECTED,
+    UNDECIDED,
+    BlockEvent,
+    BlockStats,
+    Event,
+    FinishEvent,
+    Stats,
+    StepEvent,
+)
+
+Told = tuple[float, Block | Done | Callable[[], Step]]
+
+Told = tuple[float, Block | Done | Callable[[], Step]]
+
+Told = tuple[float, Block | Done | Callable[[], Step]]
+
+Told = tuple[float, Block | Done | Callable[[], Step]]
+
+Told = tuple[float, Block | Done | Callable[[], Step]]
+
+NO_STATS = Stats(
+    tokens=0, forwards=0, steps=0, commits=0, fused=0, edits=0, waste_tokens=0, prefill_tokens=0,
+    cached_tokens=0, prefill_seconds=0.0, decode_seconds=0.0, whole_seconds=0.0,
+    first_block_seconds=0.0,
+)  # fmt: skip
+"""The figures of an answer that was stopped before its first forward."""
+
+
+class TokenTexts(Protocol):
+    """What a narrator needs of a tokenizer."""
+
+    def token_text(self, id: int) -> str: ...
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a figure was measured under: it goes beside every one of them."""
+
+    model: str
+    device: str
+    preset: str
+
+
+def answer_figures(text: str, reason: str, stats: Stats, conditions: Conditions) -> dict[str, Any]:
+    """The object that `ask --json` prints; `engine.events` defines the numbers."""
+    return {
+        "text": text,
+        "finish_reason": reason,
+        "tokens": stats.tokens,
+        "steps": stats.steps,
+        "commits": stats.commits,
+        "forwards": stats.forwards,
+        "tpf": stats.tpf,
+        "tpf_steps": stats.tpf_steps,
+        "tokens_per_second": stats.tokens_per_second,
+        "tokens_per_second_whole": stats.tokens_per_second_whole,
+        "prefill_tokens": stats.prefill_tokens,
+        "prefill_seconds": stats.prefill_seconds,
+        "decode_seconds": stats.decode_seconds,
+        "waste_tokens": stats.waste_tokens,
+        "edits": stats.edits,
+        "model": conditions.model,
+        "device": conditions.device,
+        "preset": conditions.preset,
+        "seed": stats.seed,
+        "blocks": [_block_figures(block) for block in stats.blocks],
+    }
+
+
+class Narrator:
+    """Tells one answer, event by event. `slowed` goes up for good when slow motion was used."""
+
+    def __init__(self, id: str, tokenizer: TokenTexts, conditions: Conditions) -> None:
+        self.slowed = False
+        self._id = id
+        self._tokenizer = tokenizer
+        self._conditions = conditions
+        self._finished_tokens = 0
+
+    def tell(self, event: Event) -> Told:
+        """When it happened (seconds since the request), and the message or how to make it."""
+        if isinstance(event, StepEvent):
+            return event.seconds, self.step(event)
+        if isinstance(event, BlockEvent):
+            return event.seconds, self.block(event)
+        return event.stats.whole_seconds, self.done(event)
+
+    def tell(self, event: Event) -> Told:
+        """When it happened (seconds since the request), and the message or how to make it."""
+        if isinstance(event, StepEvent):
+            return event.seconds, self.step(event)
+        if isinstance(event, BlockEvent):
+            return event.seconds, self.block(event)
+        return event.stats.whole_seconds, self.done(event)
+
+    def tell(self, event: Event) -> Told:
+        """When it happened (seconds since the request), and the message or how to make it."""
+        if isinstance(event, StepEvent):
+            return event.seconds, self.step(event)
+        if isinstance(event, BlockEvent):
+            return event.seconds, self.block(event)
+        return event.stats.whole_seconds, self.done(event)
+
+    def tell(self, event: Event) -> Told:
+        """When it happened (seconds since the request), and the message or how to make it."""
+        if isinstance(event, StepEvent):
+            return event.seconds, self.step(event)
+        if isinstance(event, BlockEvent):
+            return event.seconds, self.block(event)
+        return event.stats.whole_seconds, self.done(event)
+
+    def tell(self, event: Event) -> Told:
+        """When it happened (seconds since the request), and the message or how to make it."""
+        if isinstance(event, StepEvent):
+            return event.seconds, self.step(event)
+        if isinstance(event, BlockEvent):
+            return event.seconds, self.block(event)
+        return event.stats.whole_seconds, self.done(event)
+
+    def step(self, event: StepEvent) -> Callable[[], Step]:
+        """How to make the message: most steps are never sent, and slots are the costly part."""
+        before, measured = self._finished_tokens, not self.slowed
+
+        def make() -> Step:
+            decided = sum(state not in (UNDECIDED, PROTECTED) for state in event.states)
+            return Step(
+                id=self._id,
+                block=event.block,
+                step=event.step,
+                slots=self._slots(event),
+                unmasked=event.unmasked,
+                edited=event.edited,
+                tokens=before + decided,
+                forwards=event.forwards,
+                seconds=event.seconds,
+                measured=measured,
+            )
+
+        return make
+
+    def block(self, event: BlockEvent) -> Block:
+        """The message of a final block."""
+        self._finished_tokens += len(event.token_ids)
+        stats = event.stats
+        return Block(
+            id=self._id,
+            index=event.block,
+            text=event.text,
+            tokens=stats.tokens,
+            steps=stats.steps,
+            forwards=stats.forwards,
+            commits=stats.commits,
+            seconds=stats.seconds,
+            elapsed=event.seconds,
+            unmasked_per_step=list(stats.unmasked_per_step),
+            edits_per_step=list(stats.edits_per_step),
+            measured=not self.slowed,
+        )
+
+    def done(self, event: FinishEvent) -> Done:
+        """The message that ends the answer."""
+        figures = answer_figures(event.text, event.reason, event.stats, self._conditions)
+        return Done(self._id, event.reason, event.text, figures, measured=not self.slowed)
+
+    def stopped_early(self) -> Done:
+        """The end of an answer that was stopped before it began."""
+        return self.done(FinishEvent((), "", "stopped", NO_STATS))
+
+    def _slots(self, event: StepEvent) -> list[list[Any]]:
+        """One [token id, text, confidence, state] a position; undecided positions have no text."""
+        rows: Sequence[tuple[int, float, str]] = list(
+            zip(event.token_ids, event.confidences, event.states, strict=True)
+        )
+        return [
+            [
+                token,
+                "" if state == UNDECIDED else self._tokenizer.token_text(token),
+                round(confidence, 4) if math.isfinite(confidence) else 0.0,
+                state,
+            ]
+            for token, confidence, state in rows
+        ]
+
+
+def _block_figures(block: BlockStats) -> dict[str, Any]:
+    return {
+        "tokens": block.tokens,
+        "steps": block.steps,
+        "forwards": block.forwards,
+        "seconds": block.seconds,
+    }

@@ -1,0 +1,73 @@
+"""Every failure as one sentence and a next move; the traceback is for the log."""
+
+import traceback
+
+from app.protocol import Error
+from app.trace import TraceError
+from engine.config import CheckpointError, PromptTooLongError
+
+_MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory")
+
+_MEMORY_HINT = (
+    "Close other programs that use this memory, shorten the chat, or use a smaller model."
+)
+_INTERNAL_HINT = "Try again; if it happens again, restart the engine and look into the log."
+
+
+def explain(error: BaseException, *, id: str | None = None, loading: bool = False) -> Error:
+    """`error` in words. `id` is the chat request that it ends; `loading` says that a load failed.
+
+    `detail` is the traceback, which shows no local variables.
+    """
+    detail = "".join(traceback.format_exception(error)).strip()
+    kind = _kind(error, loading)
+    counts = {}
+    if isinstance(error, PromptTooLongError):
+        counts = {"prompt": error.prompt_tokens, "context": error.context_length}
+    return Error(kind, _message(error, kind), _HINTS.get(kind, ""), detail, id, counts)
+
+
+def _kind(error: BaseException, loading: bool) -> str:
+    if isinstance(error, PromptTooLongError):
+        return "prompt_too_long"
+    if _is_memory(error):
+        return "memory"
+    if loading and isinstance(error, CheckpointError | ValueError | OSError | ImportError):
+        return "load"
+    if isinstance(error, ValueError | TraceError | CheckpointError):
+        return "bad_request"
+    return "internal"
+
+
+_HINTS = {
+    "prompt_too_long": "Shorten the message or start a new chat.",
+    "memory": _MEMORY_HINT,
+    "internal": _INTERNAL_HINT,
+}
+
+
+def _is_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in text for words in _MEMORY_WORDS)
+
+
+def _message(error: BaseException, kind: str) -> str:
+    if kind == "memory":
+        return "Memory ran out."
+    if isinstance(error, ImportError):
+        name = error.name or str(error)
+        return f"The Python package {name} cannot be imported; install orl-chat again."
+    text = " ".join(str(error).split())
+    if kind == "internal":
+        return f"The engine failed ({type(error).__name__}{': ' + text[:200] if text else ''})."
+    return sentence(text or type(error).__name__)
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital letter and a full stop."""
+    text = text.strip()
+    if text[:1].isalpha() and text.split(maxsplit=1)[0].isalpha():
+        text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else text + "."

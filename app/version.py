@@ -1,0 +1,3 @@
+"""The version, once; a test compares it with pyproject.toml."""
+
+VERSION = "0.1.0"
