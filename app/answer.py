@@ -19,14 +19,6 @@ from engine.events import (
 
 Told = tuple[float, Block | Done | Callable[[], Step]]
 
-Told = tuple[float, Block | Done | Callable[[], Step]]
-
-Told = tuple[float, Block | Done | Callable[[], Step]]
-
-Told = tuple[float, Block | Done | Callable[[], Step]]
-
-Told = tuple[float, Block | Done | Callable[[], Step]]
-
 NO_STATS = Stats(
     tokens=0, forwards=0, steps=0, commits=0, fused=0, edits=0, waste_tokens=0, prefill_tokens=0,
     cached_tokens=0, prefill_seconds=0.0, decode_seconds=0.0, whole_seconds=0.0,
@@ -85,38 +77,6 @@ class Narrator:
         self._tokenizer = tokenizer
         self._conditions = conditions
         self._finished_tokens = 0
-
-    def tell(self, event: Event) -> Told:
-        """When it happened (seconds since the request), and the message or how to make it."""
-        if isinstance(event, StepEvent):
-            return event.seconds, self.step(event)
-        if isinstance(event, BlockEvent):
-            return event.seconds, self.block(event)
-        return event.stats.whole_seconds, self.done(event)
-
-    def tell(self, event: Event) -> Told:
-        """When it happened (seconds since the request), and the message or how to make it."""
-        if isinstance(event, StepEvent):
-            return event.seconds, self.step(event)
-        if isinstance(event, BlockEvent):
-            return event.seconds, self.block(event)
-        return event.stats.whole_seconds, self.done(event)
-
-    def tell(self, event: Event) -> Told:
-        """When it happened (seconds since the request), and the message or how to make it."""
-        if isinstance(event, StepEvent):
-            return event.seconds, self.step(event)
-        if isinstance(event, BlockEvent):
-            return event.seconds, self.block(event)
-        return event.stats.whole_seconds, self.done(event)
-
-    def tell(self, event: Event) -> Told:
-        """When it happened (seconds since the request), and the message or how to make it."""
-        if isinstance(event, StepEvent):
-            return event.seconds, self.step(event)
-        if isinstance(event, BlockEvent):
-            return event.seconds, self.block(event)
-        return event.stats.whole_seconds, self.done(event)
 
     def tell(self, event: Event) -> Told:
         """When it happened (seconds since the request), and the message or how to make it."""
