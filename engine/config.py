@@ -19,11 +19,24 @@ PRESETS: dict[str, tuple[float, float | None]] = {
 
 # Far beyond any LLaDA2 there is: a config that exceeds one of these is damaged, and believing it
 # would allocate memory before the tensors had a chance to disagree.
-_LARGEST = 1 << 24
+_LARGEST = {"num_hidden_layers": 1024, "num_experts": 8192}
+_LARGEST_OTHER = 1 << 24
 
 
 class CheckpointError(Exception):
     """A checkpoint that cannot be used; the message names the file and the next move."""
+
+
+class PromptTooLongError(ValueError):
+    """A prompt that leaves no room for a block of answer; nothing was computed or cut."""
+
+    def __init__(self, prompt_tokens: int, context_length: int, block_length: int) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.context_length = context_length
+        super().__init__(
+            f"The prompt is {prompt_tokens:,} tokens, and the context of {context_length:,} must "
+            f"also hold a block of {block_length}; shorten the prompt or start a new chat."
+        )
 
 
 @dataclass(frozen=True)
@@ -78,12 +91,14 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("residual",):
-                continue
-            least = 0 if field.name in ("first_k_dense_replace", "num_shared_experts") else 1
-            if field.type is int and not (_is_int(value) and least <= value <= _LARGEST):
-                raise ValueError(f"{field.name} must be a whole number >= {least}, got {value!r}")
-            if field.type is float and not (math.isfinite(value) and value > 0):
+            if field.type is int:
+                least = 0 if field.name in ("first_k_dense_replace", "num_shared_experts") else 1
+                most = _LARGEST.get(field.name, _LARGEST_OTHER)
+                if not (_is_int(value) and least <= value <= most):
+                    raise ValueError(
+                        f"{field.name} must be a whole number from {least} to {most}, got {value!r}"
+                    )
+            elif field.type is float and not (_is_number(value) and value > 0):
                 raise ValueError(f"{field.name} must be a number above 0, got {value!r}")
         self._check_relations()
 
@@ -266,12 +281,16 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _check_int(name: str, value: Any, least: int) -> None:
     if not (_is_int(value) and value >= least):
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
 
 
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        limit = "[0, 1]" if high == 1.0 else f">= {low:g}" if high == math.inf else f"[{low:g}, {high:g}]"
-        raise ValueError(f"{name} must be in {limit}, got {value}".replace("in >=", ">="))
+def _check_range(name: str, value: Any, low: float, high: float) -> None:
+    if not (_is_number(value) and low <= value <= high):
+        limit = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
+        raise ValueError(f"{name} must be {limit}, got {value!r}")

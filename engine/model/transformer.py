@@ -7,7 +7,7 @@ Left out on purpose: caches, masks and positions of a decoder. They come in thro
 import torch
 from torch import Tensor, nn
 
-from engine.config import ModelConfig
+from engine.config import ModelConfig, ResidualConfig
 from engine.kernels import ops
 from engine.model.attention import Attend, Attention
 from engine.model.layers import MLP, RMSNorm
@@ -50,7 +50,7 @@ class LLaDA2Model(nn.Module):
         self.model = Trunk(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.residual_adapter: ResidualAdapter | None = None
-        self.alpha = config.residual.alpha if config.residual else 1.0
+        self.residual = config.residual or ResidualConfig()
 
     @property
     def embedding_table(self) -> Tensor:
@@ -66,7 +66,7 @@ class LLaDA2Model(nn.Module):
         embeds = self.model.word_embeddings(ids)
         if z is None or undecided is None or self.residual_adapter is None:
             return embeds
-        return add_residual(embeds, self.residual_adapter(z), undecided, self.alpha)
+        return add_residual(embeds, self.residual_adapter(z), undecided, self.residual.alpha)
 
     def trunk(self, embeds: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Hidden states [..., T, d] before the final norm; positions [T] or [..., T]."""

@@ -1,0 +1,53 @@
+"""LoRA (arXiv 2106.09685) over a frozen linear layer: W x + scale * B A x."""
+
+import torch
+from torch import Tensor, nn
+
+
+class LoRALinear(nn.Module):
+    """Wraps `base`; lora_A [r, in] and lora_B [out, r], with lora_B zero at birth."""
+
+    def __init__(self, base: nn.Linear, rank: int, scale: float) -> None:
+        super().__init__()
+        weight = base.weight
+        self.base = base
+        self.scale = scale
+        self.lora_A = nn.Linear(
+            base.in_features, rank, bias=False, device=weight.device, dtype=weight.dtype
+        )
+        self.lora_B = nn.Linear(
+            rank, base.out_features, bias=False, device=weight.device, dtype=weight.dtype
+        )
+        nn.init.zeros_(self.lora_B.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.scale * self.lora_B(self.lora_A(x))
+
+
+def wrap_linear(root: nn.Module, name: str, rank: int, scale: float) -> LoRALinear:
+    """Replace the linear layer `name` of `root` by a LoRALinear around it, and return that.
+
+    Raises:
+        KeyError: `root` has no linear layer of that name.
+    """
+    parent_name, _, child = name.rpartition(".")
+    try:
+        parent = root.get_submodule(parent_name)
+        base = parent.get_submodule(child)
+    except AttributeError as error:
+        raise KeyError(name) from error
+    if not isinstance(base, nn.Linear):
+        raise KeyError(name)
+    wrapped = LoRALinear(base, rank, scale)
+    setattr(parent, child, wrapped)
+    return wrapped
+
+
+def lora_parameters(root: nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The LoRA matrices below `root` by the name of the layer they adapt, as PEFT names them."""
+    return {
+        f"{name}.{part}.weight": getattr(module, part).weight
+        for name, module in root.named_modules()
+        if isinstance(module, LoRALinear)
+        for part in ("lora_A", "lora_B")
+    }
