@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from app.answer import Conditions, Narrator
 from app.control import Control
 from app.decoding import decode_config, preset_name
+from app.failures import AnswerFailedError
 from app.models import ModelFolder, resolve_model
 from app.outbox import Outbox
 from app.protocol import Chat, Loading, LoadModel, Prefill, Ready
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from engine.generate import Engine
 
 log = logging.getLogger(__name__)
+
+LOADING_SECONDS = 0.1
+"""Between two messages about how far a load is."""
 
 ROLES = ("system", "user", "assistant")
 
@@ -59,7 +63,17 @@ class EngineBackend:
         from engine.generate import Engine
 
         self._outbox.put(Loading("reading weights"))
-        engine = Engine.load(folder.path, device=request.device, adapter=request.adapter)
+        last = 0.0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal last
+            if done == total or time.monotonic() - last > LOADING_SECONDS:
+                last = time.monotonic()
+                self._outbox.put(Loading("reading weights", done, total))
+
+        engine = Engine.load(
+            folder.path, device=request.device, adapter=request.adapter, progress=progress
+        )
         if engine.tokenizer is None:
             raise ValueError(f"{folder.path} has no tokenizer.json, so it cannot chat.")
         self._engine, self._request = engine, request
@@ -120,7 +134,7 @@ class EngineBackend:
     def _send(self, event: Event, narrator: Narrator, trace: TraceWriter | None) -> None:
         failure = getattr(event, "error", None)
         if failure is not None:
-            raise RuntimeError(failure)
+            raise AnswerFailedError(failure)
         seconds, message = narrator.tell(event)
         if trace is not None:
             trace.put(seconds, message)

@@ -6,6 +6,11 @@ from app.protocol import Error
 from app.trace import TraceError
 from engine.config import CheckpointError, PromptTooLongError
 
+
+class AnswerFailedError(Exception):
+    """The engine gave an answer up; the message is its sentence."""
+
+
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory")
 
 _MEMORY_HINT = (
@@ -60,7 +65,7 @@ def _message(error: BaseException, kind: str) -> str:
         name = error.name or str(error)
         return f"The Python package {name} cannot be imported; install orl-chat again."
     text = " ".join(str(error).split())
-    if kind == "internal":
+    if kind == "internal" and not isinstance(error, AnswerFailedError):
         return f"The engine failed ({type(error).__name__}{': ' + text[:200] if text else ''})."
     return sentence(text or type(error).__name__)
 

@@ -41,9 +41,9 @@ class Outbox:
     def sample(self, step: Callable[[], Step]) -> None:
         """Send this step when its turn comes, unless a newer message does first."""
         with self._changed:
-            self._step = step
-            if time.monotonic() >= self._step_due:
+            if self._step is None:
                 self._changed.notify()
+            self._step = step
 
     def close(self, timeout: float) -> None:
         """Write what is queued, for at most `timeout` seconds."""
