@@ -118,11 +118,17 @@ class EngineBackend:
         narrator: Narrator,
         trace: TraceWriter | None,
     ) -> Iterable[Event]:
+        denoising = False
+
         def stopped() -> bool:  # asked before each forward
+            if not denoising:
+                return self._control.is_stopped(id)
             narrator.slowed = narrator.slowed or self._control.pace > 0
             return self._control.wait(id)
 
         def on_prefill(done: int, total: int, cached: int, seconds: float) -> None:
+            nonlocal denoising
+            denoising = done >= total
             message = Prefill(id, done, total, cached, seconds)
             self._outbox.put(message)
             if trace is not None:

@@ -11,6 +11,8 @@ class AnswerFailedError(Exception):
     """The engine gave an answer up; the message is its sentence."""
 
 
+_UNUSABLE = (CheckpointError, TraceError, ValueError, OSError, ImportError)
+
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memory")
 
 _MEMORY_HINT = (
@@ -37,7 +39,7 @@ def _kind(error: BaseException, loading: bool) -> str:
         return "prompt_too_long"
     if _is_memory(error):
         return "memory"
-    if loading and isinstance(error, CheckpointError | ValueError | OSError | ImportError):
+    if loading and isinstance(error, _UNUSABLE):
         return "load"
     if isinstance(error, ValueError | TraceError | CheckpointError):
         return "bad_request"

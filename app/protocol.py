@@ -195,7 +195,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Pace:
-    """Slow motion: wait this long before each forward; 0 is full speed."""
+    """Slow motion: wait this long before each forward after prefill; 0 is full speed."""
 
     type: ClassVar[str] = "pace"
     seconds_per_step: float
