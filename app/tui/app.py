@@ -1,0 +1,162 @@
+"""The terminal program: one window, one chat, one engine process beside it.
+
+The first frame is painted before the engine process is started, and nothing that this process
+imports imports torch. What goes wrong here ends in a sentence and a log file, never in a traceback
+with local variables on the screen.
+"""
+
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from app.client import EngineClient
+from app.paths import paths
+from app.settings import SettingsFile
+from app.store import Store
+from app.tui.ascii_only import AsciiOnly, is_needed
+from app.tui.commands import commands
+from app.tui.engine_link import EngineLink
+from app.tui.screens.chat import ChatScreen
+from app.tui.session import ChatSession
+from app.tui.state import Problem
+from app.tui.theme import THEMES
+
+log = logging.getLogger(__name__)
+
+LOG_TAIL = 20_000
+
+
+class OrlChat(App[int]):
+    """Holds what outlives a screen: the session, the engine, the settings."""
+
+    TITLE = "orl-chat"
+    CSS_PATH = "orl_chat.tcss"
+    PAUSE_GC_ON_SCROLL = True
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (90, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-tiny-height"), (20, "-low"), (24, "-tall")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+l", "log", "log", id="log", show=False),
+        Binding("f1,question_mark", "help", "help", key_display="f1", id="help"),
+        Binding("ctrl+q", "quit", "quit", id="quit", priority=True),
+    ]
+
+    def __init__(
+        self,
+        *,
+        file: SettingsFile,
+        store: Store,
+        model: str,
+        make_client: Callable[[], EngineClient],
+    ) -> None:
+        super().__init__()
+        self.chat = ChatScreen()
+        self.session = ChatSession(store, file, self.chat)
+        self.link = EngineLink(self.session, model, make_client)
+        settings = file.settings
+        for theme in THEMES:
+            self.register_theme(theme)
+        self._wanted_theme = settings.theme
+        if settings.ascii or is_needed():
+            self._filters.append(AsciiOnly())
+            self.add_class("-ascii")
+        self.set_keymap(settings.keys)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The chat."""
+        return self.chat
+
+    def on_mount(self) -> None:
+        """Look first, then the engine."""
+        self._take_theme()
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        for notice in self.session.file.notices:
+            self.chat.problem(Problem("Settings", notice))
+        if self.session.store.notice:
+            self.chat.problem(Problem("Chats", self.session.store.notice))
+        self.start_engine()
+
+    def start_engine(self) -> None:
+        """Start the engine process; the one there may be ends first."""
+        self.run_worker(self.link.run(), group="engine", exclusive=True)
+
+    def _take_theme(self) -> None:
+        if self._wanted_theme in self.available_themes:
+            self.theme = self._wanted_theme
+        else:
+            message = f"There is no theme {self._wanted_theme!r}; Ctrl+P, Theme lists them."
+            self.chat.problem(Problem("Settings", message))
+
+    async def action_quit(self) -> None:
+        """At once: what was written so far is saved, and the engine ends."""
+        self.session.close()
+        await self.link.close(timeout=0.3)
+        self.exit(0)
+
+    def action_help(self) -> None:
+        """The keys in force here, and the numbers."""
+        from app.tui.screens.help import HelpScreen, key_lines
+
+        if isinstance(self.screen, HelpScreen):
+            return
+        bindings = [active.binding for active in self.screen.active_bindings.values()]
+        shown = {b.key: self.get_key_display(b) for b in bindings}
+        keys = key_lines(bindings, shown, with_id=True)
+        self.push_screen(HelpScreen(keys, key_lines(bindings, shown, with_id=False)))
+
+    def action_log(self) -> None:
+        """The end of both logs."""
+        from app.tui.screens.text import TextScreen
+
+        self.push_screen(TextScreen("Log", _logs(), at_end=True))
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What Ctrl+P offers."""
+        return commands(self)
+
+    def _fatal_error(self) -> None:
+        """A traceback without locals goes to the log, a sentence to the terminal."""
+        log.error("the screen failed:\n%s", traceback.format_exc())
+        self._exit_renderables.append(
+            Text(f"orl-chat stopped because of an error in it. Details are in {paths().log}.")
+        )
+        self._close_messages_no_wait()
+
+
+def _logs() -> str:
+    parts = []
+    for path in (paths().log, paths().engine_log):
+        try:
+            with open(path, "rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(0, size - LOG_TAIL))
+                text = file.read().decode("utf-8", "replace")
+        except OSError as error:
+            text = f"({error.strerror})"
+        parts.append(f"{path}\n\n{text.strip() or '(empty)'}")
+    return "\n\n\n".join(parts)
+
+
+def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int:
+    """Chat until the user quits; the exit code. `engine` replaces the engine's command."""
+    file = SettingsFile.open()
+    store = Store.open(paths().store)
+    command = list(engine) if engine is not None else None
+    try:
+        program = OrlChat(
+            file=file,
+            store=store,
+            model=model or file.settings.model,
+            make_client=lambda: EngineClient(command, log=paths().engine_log),
+        )
+        code = program.run()
+        return program.return_code or code or 0
+    finally:
+        store.close()

@@ -1,0 +1,34 @@
+"""What Ctrl+P offers: every action by name, with its key where it has one."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.app import SystemCommand
+
+from engine.config import PRESETS
+
+if TYPE_CHECKING:
+    from app.tui.app import OrlChat
+
+
+def commands(program: "OrlChat") -> Iterator[SystemCommand]:
+    """The commands, most used first."""
+    chat = program.chat
+    yield SystemCommand("New chat", "Start an empty chat (Ctrl+N)", chat.action_new_chat)
+    yield SystemCommand("Chats", "Search, open, rename, delete (Ctrl+O)", chat.action_open_chat)
+    yield SystemCommand("Again", "Answer the last question once more (Ctrl+R)", chat.action_again)
+    yield SystemCommand(
+        "Block view", "Live, slow motion or off (Ctrl+T)", chat.action_block_view
+    )
+    for name, (threshold, editing) in PRESETS.items():
+        yield SystemCommand(
+            f"Preset: {name}",
+            f"Threshold {threshold}, editing {editing}; from the next answer on",
+            partial(chat.set_preset, name),
+        )
+    yield SystemCommand("Restart the engine", "End it and load again", program.start_engine)
+    yield SystemCommand("Theme", "Change the colours", program.action_change_theme)
+    yield SystemCommand("Log", "What the program and the engine wrote (Ctrl+L)", program.action_log)
+    yield SystemCommand("Help", "Keys, and what the numbers mean (F1)", program.action_help)
+    yield SystemCommand("Quit", "Leave; chats are saved (Ctrl+Q)", program.action_quit)

@@ -1,0 +1,49 @@
+"""Keeps one engine process beside the window: starts it, feeds the session, ends it."""
+
+from collections.abc import Callable
+
+from app.client import EngineClient, EngineDied
+from app.protocol import LoadModel
+from app.tui.session import ChatSession
+
+
+class EngineLink:
+    """The session's engine. `run` once for each process; it returns when the process is over."""
+
+    def __init__(
+        self, session: ChatSession, model: str, make_client: Callable[[], EngineClient]
+    ) -> None:
+        self._session = session
+        self._model = model
+        self._make_client = make_client
+        self._client: EngineClient | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The engine's process id."""
+        return self._client.pid if self._client is not None else None
+
+    async def run(self) -> None:
+        """End the engine there may be, start a new one and hand its messages to the session."""
+        await self.close()
+        session, client = self._session, self._make_client()
+        self._client = client
+        session.engine_starting()
+        try:
+            await client.start()
+        except OSError as error:
+            session.handle(EngineDied(error.errno or 1, f"The engine cannot be started: {error}"))
+            return
+        session.send = client.send
+        client.send(LoadModel(self._model))
+        async for message in client.messages():
+            if client is not self._client:
+                return
+            session.handle(message)
+
+    async def close(self, timeout: float = 0.5) -> None:
+        """End the engine; in less than a second, whatever it is doing."""
+        client, self._client = self._client, None
+        self._session.send = lambda request: None
+        if client is not None:
+            await client.close(timeout)

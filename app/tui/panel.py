@@ -1,0 +1,125 @@
+"""What the Live panel says, as rows of spans (a text and the name of its look). No screen here."""
+
+from app.tui.figures import NOTHING, count, duration, rate, ratio, size
+from app.tui.live import Live, Rates, final_rates
+from app.tui.slots import Span
+from app.tui.spark import meter, spark
+from app.tui.state import EngineState, Turn
+
+LABEL = 13
+VALUE = 6
+LONGEST_STRIP = 10
+NEARLY_FULL = 0.8
+
+Row = list[Span]
+GAP: Row = []
+
+
+def rows(turn: Turn | None, before: Turn | None, engine: EngineState, width: int) -> list[Row]:
+    """The panel's lines, top to bottom; `before` is the answer that came before `turn`."""
+    live = turn.live if turn is not None else Live()
+    return [
+        *_rates(live, width),
+        GAP,
+        _row("first block", duration(live.first_block_seconds)),
+        _row("this answer", answer_so_far(live) if turn is not None else NOTHING),
+        _row(*_place(live)),
+        _row("edits", count(live.edits) if turn is not None else NOTHING),
+        GAP,
+        *_context(live, engine, width),
+        *_device(engine),
+        *_before(before),
+    ]
+
+
+def _row(label: str, value: str, *more: Span) -> Row:
+    return [(label.ljust(LABEL), "label"), (value, "value"), *more]
+
+
+def answer_so_far(live: Live) -> str:
+    """`96 tok / 11 fwd`."""
+    return f"{count(live.tokens)} tok / {count(live.forwards)} fwd"
+
+
+def _place(live: Live) -> tuple[str, str]:
+    """The open block; of a whole answer, how many there were."""
+    if live.block is None:
+        return "block", NOTHING
+    if live.stats is not None:
+        return "blocks", count(live.block + 1)
+    return "block", f"{live.block + 1}, step {live.step}"
+
+
+def _rates(live: Live, width: int) -> list[Row]:
+    past = list(live.history)
+    speeds = [past_rates.tokens_per_second for past_rates in past]
+    forwards = [past_rates.forwards_per_second for past_rates in past]
+    tpf = _rate("TPF", ratio(live.rates.tpf), [p.tpf for p in past], width)
+    if not live.measured:
+        return [_unmeasured("tok/s"), tpf, _unmeasured("forwards/s")]
+    return [
+        _rate("tok/s", rate(live.rates.tokens_per_second), speeds, width),
+        tpf,
+        _rate("forwards/s", rate(live.rates.forwards_per_second), forwards, width),
+    ]
+
+
+def _rate(label: str, value: str, past: list[float | None], width: int) -> Row:
+    room = min(LONGEST_STRIP, width - LABEL - VALUE - 2)
+    strip = spark(past, room) if len(past) > 1 and room > 2 else ""
+    look = "value" if value == NOTHING else "figure"
+    return [(label.ljust(LABEL), "label"), (value.rjust(VALUE), look), ("  " + strip, "strip")]
+
+
+def _unmeasured(label: str) -> Row:
+    return [(label.ljust(LABEL), "label"), ("not measured", "note")]
+
+
+def _context(live: Live, engine: EngineState, width: int) -> list[Row]:
+    limit = engine.ready.context_length if engine.ready is not None else None
+    if limit is None:
+        return [_row("context", NOTHING)]
+    used = live.context or 0
+    full, empty = meter(used / limit, max(4, width))
+    look = "warning" if used >= NEARLY_FULL * limit else "meter"
+    return [_row("context", f"{count(used)} / {count(limit)}"), [(full, look), (empty, "strip")]]
+
+
+def _device(engine: EngineState) -> list[Row]:
+    gpu = engine.gpu
+    if gpu is None:
+        memory = engine.ready.memory if engine.ready is not None else 0
+        return [GAP, _row("memory", size(memory))] if memory else []
+    found: list[Row] = []
+    if gpu.memory_used is not None and gpu.memory_total:
+        found.append(_row("VRAM", f"{gpu.memory_used / 1e9:.1f} / {size(gpu.memory_total)}"))
+    units = ((gpu.utilisation, "%"), (gpu.power_watts, "W"), (gpu.temperature_c, "°C"))
+    if facts := [f"{value:.0f} {unit}" for value, unit in units if value is not None]:
+        found.append(_row("GPU", "  ".join(facts)))
+    if gpu.throttle:
+        found.append([("throttled".ljust(LABEL), "label"), (gpu.throttle, "warning")])
+    return [GAP, *found] if found else []
+
+
+def _before(before: Turn | None) -> list[Row]:
+    if before is None or not before.live.stats:
+        return []
+    figures: Rates = final_rates(before.live.stats)
+    speed, tpf = rate(figures.tokens_per_second), ratio(figures.tpf)
+    return [GAP, [("before  ", "label"), (f"{speed} tok/s  TPF {tpf}", "note")]]
+
+
+def one_line(turn: Turn | None, engine: EngineState) -> Row:
+    """The most wanted figures in one line."""
+    live = turn.live if turn is not None else Live()
+    speed = rate(live.rates.tokens_per_second) if live.measured else "not measured"
+    pairs = [("tok/s", speed), ("TPF", ratio(live.rates.tpf))]
+    if live.block is not None:
+        pairs.append(("block", f"{live.block + 1}, step {live.step}"))
+    if engine.ready is not None:
+        limit = count(engine.ready.context_length)
+        pairs.append(("context", f"{count(live.context or 0)} / {limit}"))
+    row: Row = []
+    for label, value in pairs:
+        row += [(f"{label} ", "label"), (f"{value}   ", "figure")]
+    return row

@@ -1,0 +1,36 @@
+"""Our two themes: quiet surfaces, one accent, and the three colours of confidence."""
+
+from textual.theme import Theme
+
+THEMES = (
+    Theme(
+        name="orl-dark",
+        primary="#7aa2c9",
+        secondary="#8fb7a5",
+        accent="#d7a65f",
+        foreground="#d6d9de",
+        background="#15181d",
+        surface="#1b1f26",
+        panel="#252a33",
+        success="#84bd7c",
+        warning="#d9a94e",
+        error="#dd6f69",
+        dark=True,
+        variables={"border": "#3a414d", "block-cursor-text-style": "none"},
+    ),
+    Theme(
+        name="orl-light",
+        primary="#2f6492",
+        secondary="#3d7a63",
+        accent="#9a641a",
+        foreground="#22262c",
+        background="#faf9f7",
+        surface="#f1efeb",
+        panel="#e5e2dc",
+        success="#2f7d32",
+        warning="#96690b",
+        error="#b3352e",
+        dark=False,
+        variables={"border": "#c9c4ba", "block-cursor-text-style": "none"},
+    ),
+)

@@ -1,0 +1,45 @@
+"""A card in the conversation: what happened, what to do, and the buttons that do it."""
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Button, Static
+
+from app.text import printable
+from app.tui.state import Problem
+
+LABELS = {"restart": "Restart", "again": "Again", "details": "Details", "dismiss": "Dismiss"}
+
+
+class ProblemCard(Widget):
+    """A problem, with its buttons in a row; Details only when there are any."""
+
+    class Chosen(Message):
+        """A button was pressed."""
+
+        def __init__(self, card: "ProblemCard", action: str) -> None:
+            super().__init__()
+            self.card = card
+            self.action = action
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(classes="card -problem")
+        self.problem = problem
+
+    def compose(self) -> ComposeResult:
+        problem = self.problem
+        yield Static(Text(printable(problem.title)), classes="title")
+        yield Static(Text(printable(problem.message)))
+        if problem.hint:
+            yield Static(Text(printable(problem.hint)), classes="hint")
+        details = ("details",) if problem.detail else ()
+        with Horizontal(classes="buttons"):
+            for action in (*problem.actions, *details, "dismiss"):
+                yield Button(LABELS[action], name=action, compact=True)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Tell the screen, which knows the session."""
+        event.stop()
+        self.post_message(self.Chosen(self, event.button.name or ""))

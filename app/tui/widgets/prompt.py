@@ -1,0 +1,109 @@
+"""Where the user types. Enter sends, Ctrl+J breaks the line, Up at the first line looks back.
+
+Both keys are plain control codes, so they work in tmux and over SSH; Shift+Enter and Alt+Enter
+work where a terminal reports them.
+"""
+
+from collections.abc import Callable
+
+from textual import events
+from textual.binding import Binding
+from textual.message import Message
+from textual.widgets import TextArea
+
+from app.text import printable
+
+
+class Prompt(TextArea):
+    """A text field that grows with its text, with a history of what was sent."""
+
+    BINDINGS = [
+        Binding("enter", "send", "send", id="chat.send", priority=True),
+        Binding(
+            "ctrl+j,shift+enter,alt+enter",
+            "newline",
+            "newline",
+            key_display="^j",
+            id="chat.newline",
+            priority=True,
+        ),
+        Binding("pageup", "scroll_talk(-1)", "Scroll up", show=False),
+        Binding("pagedown", "scroll_talk(1)", "Scroll down", show=False),
+    ]
+
+    class Sent(Message):
+        """Enter was pressed. The text stays until the screen takes it."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Scroll(Message):
+        """Page keys scroll the conversation."""
+
+        def __init__(self, direction: int) -> None:
+            super().__init__()
+            self.direction = direction
+
+    def __init__(self, history: Callable[[], list[str]]) -> None:
+        super().__init__(
+            id="prompt",
+            soft_wrap=True,
+            tab_behavior="focus",
+            show_line_numbers=False,
+            highlight_cursor_line=False,
+            placeholder="Ask something",
+        )
+        self._history = history
+        self._back = 0
+        self._draft = ""
+
+    def take(self) -> None:
+        """The text was sent: empty the field."""
+        self._back = 0
+        self.text = ""
+
+    def put(self, text: str) -> None:
+        """Show `text` with the cursor at its end."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def action_send(self) -> None:
+        """Offer the text to the screen."""
+        self.post_message(self.Sent(self.text))
+
+    def action_newline(self) -> None:
+        """Break the line."""
+        self._replace_via_keyboard("\n", *self.selection)
+
+    def action_scroll_talk(self, direction: int) -> None:
+        """Scroll the conversation by a page."""
+        self.post_message(self.Scroll(direction))
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """Up; at the first line, the prompt before."""
+        if select or not self.cursor_at_first_line or not self._recall(1):
+            super().action_cursor_up(select)
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """Down; at the last line of a recalled prompt, the one after it."""
+        if select or not self.cursor_at_last_line or not self._recall(-1):
+            super().action_cursor_down(select)
+
+    def _recall(self, step: int) -> bool:
+        """Move through the history; the text being typed is kept at its end."""
+        past = self._history()
+        back = self._back + step
+        if not 0 <= back <= len(past):
+            return False
+        if self._back == 0:
+            self._draft = self.text
+        self._back = back
+        self.put(self._draft if back == 0 else past[-back])
+        return True
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        """Pasted text loses what could steer the terminal; line ends become one kind."""
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        event.text = printable(text)
+        await super()._on_paste(event)

@@ -1,0 +1,169 @@
+"""The conversation, scrolled. Only the latest answers are widgets; older ones come on request.
+
+A Markdown answer is about 14 widgets and appending slows down with every one that is mounted, so
+at most `KEPT` answers are, however long the chat. A row at the top brings back older ones.
+"""
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
+
+from app.tui.conversation import Conversation, Entry
+from app.tui.widgets.messages import Answer, UserMessage
+
+KEPT = 20
+MORE = 10
+
+
+class EarlierRow(Static):
+    """Says how much is above, and brings it back on a click."""
+
+    class Wanted(Message):
+        """It was clicked."""
+
+    def show(self, hidden: int) -> None:
+        """How many messages are not mounted."""
+        self.display = hidden > 0
+        self.update(Text(f"↑ {hidden} earlier messages"))
+
+    def on_click(self, event: events.Click) -> None:
+        """Bring some back."""
+        event.stop()
+        self.post_message(self.Wanted())
+
+
+class Talk(Vertical):
+    """What scrolls. At least as high as the window, or an anchor would push it down."""
+
+
+class Transcript(VerticalScroll):
+    """The messages and cards of one conversation, following its end."""
+
+    def __init__(self) -> None:
+        super().__init__(id="transcript")
+        self.conversation = Conversation()
+        self._first = 0
+        self._loading = False
+
+    def compose(self) -> ComposeResult:
+        row = EarlierRow(markup=False)
+        row.display = False
+        with Talk():
+            yield row
+
+    @property
+    def _talk(self) -> Talk:
+        return self.query_one(Talk)
+
+    async def on_earlier_row_wanted(self, event: EarlierRow.Wanted) -> None:
+        """Bring some back."""
+        event.stop()
+        await self.show_earlier()
+
+    def on_mount(self) -> None:
+        """Stay at the end until the user scrolls."""
+        self.anchor()
+
+    async def show(self, conversation: Conversation) -> None:
+        """Another conversation: its end, with at most KEPT answers."""
+        self.conversation = conversation
+        entries = conversation.entries
+        self._first = _start(entries, len(entries), KEPT)
+        with self.app.batch_update():
+            await self._talk.remove_children(self._shown())
+            await self._talk.mount_all(self._widget(entry) for entry in entries[self._first :])
+        self._refresh_row()
+        self.anchor()
+
+    async def add(self, *widgets: Widget) -> None:
+        """Something new at the end; what is far above leaves."""
+        await self._talk.mount_all(widgets)
+        self.anchor()
+        await self._trim()
+
+    def answer(self, entry: Entry) -> Answer | None:
+        """The widget of an answer, if it is mounted."""
+        found = (w for w in reversed(self._talk.children) if isinstance(w, Answer))
+        return next((w for w in found if w.entry is entry), None)
+
+    async def drop(self, *entries: Entry) -> None:
+        """Take messages away."""
+        gone = [
+            w
+            for w in self._talk.children
+            if isinstance(w, Answer | UserMessage) and any(w.entry is e for e in entries)
+        ]
+        await self._talk.remove_children(gone)
+
+    async def show_earlier(self) -> None:
+        """Mount some older messages above, without moving what is being read."""
+        if self._first == 0 or self._loading:
+            return
+        self._loading = True
+        try:
+            entries = self.conversation.entries
+            start = _start(entries, self._first, MORE)
+            widgets = [self._widget(entry) for entry in entries[start : self._first]]
+            self._first = start
+            self.release_anchor()
+            below = self.max_scroll_y - self.scroll_y
+            await self._talk.mount_all(widgets, after=0)
+            self._refresh_row()
+            self.call_after_refresh(
+                lambda: self.scroll_to(y=self.max_scroll_y - below, animate=False)
+            )
+        finally:
+            self._loading = False
+
+    def watch_scroll_y(self, old: float, new: float) -> None:
+        """Reaching the top by scrolling brings older messages."""
+        super().watch_scroll_y(old, new)
+        if new <= 0 < old and self._first > 0:
+            self.call_later(self.show_earlier)
+
+    async def _trim(self) -> None:
+        answers = [w for w in self._talk.children if isinstance(w, Answer)]
+        if len(answers) <= KEPT:
+            return
+        entries = self.conversation.entries
+        start = _start(entries, len(entries), KEPT)
+        kept = {id(entry) for entry in entries[start:]}
+        gone = [
+            w
+            for w in self._talk.children
+            if isinstance(w, Answer | UserMessage) and id(w.entry) not in kept
+        ]
+        self._first = start
+        await self._talk.remove_children(gone)
+        self._refresh_row()
+
+    def _shown(self) -> list[Widget]:
+        return [w for w in self._talk.children if not isinstance(w, EarlierRow)]
+
+    def _refresh_row(self) -> None:
+        self.query_one(EarlierRow).show(self._first)
+
+    def _widget(self, entry: Entry) -> Widget:
+        if entry.role == "user":
+            return UserMessage(entry)
+        return Answer(entry, attempt=self.conversation.attempt(entry))
+
+
+def _start(entries: Sequence[Entry], end: int, answers: int) -> int:
+    """Where to begin so that `answers` answers before `end` are shown with their questions."""
+    index = end
+    while index > 0:
+        index -= 1
+        if entries[index].role == "assistant":
+            answers -= 1
+            if answers == 0:
+                break
+    while index > 0 and entries[index].role == "assistant":
+        index -= 1
+    return index
