@@ -47,7 +47,6 @@ def _kind(error: BaseException, loading: bool) -> str:
 
 
 _HINTS = {
-    "prompt_too_long": "Shorten the message or start a new chat.",
     "memory": _MEMORY_HINT,
     "internal": _INTERNAL_HINT,
 }

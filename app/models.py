@@ -30,8 +30,8 @@ class ModelFolder:
 def resolve_model(model: str, can_chat: Callable[[], bool] | None = None) -> ModelFolder:
     """The folder that `model` stands for.
 
-    `can_chat` tells whether the hardware runs the large checkpoint; it is asked only for "auto",
-    and only when that checkpoint is there.
+    `can_chat` tells whether the hardware runs the large checkpoint (None: ask the hardware, which
+    imports torch); it is asked only for "auto", and only when that checkpoint is there.
 
     Raises:
         CheckpointError: there is no such folder, or the repository was not downloaded.
@@ -93,7 +93,7 @@ def _repository(repo: str) -> ModelFolder:
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"There is no folder {repo}, and no repository of that name was downloaded; "
-            f"fetch it with: hf download {repo}"
+            f"fetch it first (hf download {repo})."
         ) from error
     return ModelFolder(repo, Path(folder))
 
@@ -101,4 +101,5 @@ def _repository(repo: str) -> ModelFolder:
 def _hardware_can_chat() -> bool:
     from engine.hardware import probe
 
-    return probe().can_chat
+    hardware = probe()
+    return hardware.can_chat and hardware.device != "cpu"

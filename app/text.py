@@ -12,4 +12,9 @@ _SURROGATES = re.compile(r"[\ud800-\udfff]")
 def printable(text: str) -> str:
     """`text` without control, escape and bidirectional override characters; tabs, newlines and
     every other character stay."""
-    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", _STEERING.sub("", text))
+    return without_surrogates(_STEERING.sub("", text))
+
+
+def without_surrogates(text: str) -> str:
+    """`text` as UTF-8 can hold it: bytes of the command line that were no UTF-8 become U+FFFD."""
+    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
