@@ -110,7 +110,8 @@ def gumbel_noise(
     """Standard Gumbel noise [B, V], float32, for positions start .. start+B-1 in step `step`.
 
     Philox-4x32-10 with counter (token // 4, position, step, 0), key = seed; the token's lane is
-    token % 4. The upper 24 bits, centred, are the uniform variate, so it is never 0 or 1.
+    token % 4. The upper 23 bits, centred, are the uniform variate: exact in float32, and so never 0
+    or 1, where the noise would be infinite.
     """
     rows, vocabulary = shape
     token = torch.arange((vocabulary + 3) // 4, device=device)
@@ -118,7 +119,7 @@ def gumbel_noise(
     zero = torch.zeros_like(position + token)
     words = philox((zero + token, zero + position, zero + step, zero), seed)
     bits = torch.stack(words, dim=-1).flatten(-2)[:, :vocabulary]
-    uniform = ((bits >> 8).float() + 0.5) * 2.0**-24
+    uniform = ((bits >> 9).float() + 0.5) * 2.0**-23
     return -(-uniform.log()).log()
 
 
