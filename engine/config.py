@@ -233,6 +233,10 @@ class DecodeConfig:
         if self.editing_threshold is not None:
             _check_range("editing_threshold", self.editing_threshold, 0.0, math.inf)
         _check_range("temperature", self.temperature, 0.0, 100.0)
+        if 0 < self.temperature < 0.001:  # logits over less could leave float32's range
+            raise ValueError(
+                f"temperature must be 0 (greedy) or at least 0.001, got {self.temperature!r}"
+            )
         if self.top_k is not None:
             _check_int("top_k", self.top_k, 1)
         if self.top_p is not None:
