@@ -69,7 +69,7 @@ def shared_engine() -> Engine:
 
 @pytest.fixture
 def golden_engine(shared_engine: Engine) -> Engine:
-    """The golden checkpoint in float32 with an empty cache; its weights are shared: do not touch."""
+    """The golden checkpoint in float32 and an empty cache; shared, so do not touch its weights."""
     shared_engine.reset_cache()
     return shared_engine
 
