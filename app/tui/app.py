@@ -13,7 +13,9 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.screen import Screen
+from textual.theme import Theme
 
 from app.client import EngineClient
 from app.paths import paths
@@ -25,7 +27,8 @@ from app.tui.engine_link import EngineLink
 from app.tui.screens.chat import ChatScreen
 from app.tui.session import ChatSession
 from app.tui.state import Problem
-from app.tui.theme import THEMES
+from app.tui.theme import DEFAULT, THEMES
+from app.tui.widgets.bars import declared
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +44,16 @@ class OrlChat(App[int]):
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (90, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-tiny-height"), (20, "-low"), (24, "-tall")]
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+l", "log", "log", id="log", show=False),
-        Binding("f1,question_mark", "help", "help", key_display="f1", id="help"),
-        Binding("ctrl+q", "quit", "quit", id="quit", priority=True),
+        Binding(
+            "f1,question_mark",
+            "help",
+            "help",
+            key_display="f1",
+            id="help",
+            tooltip="this page, for the part that has the focus (? outside text)",
+        ),
+        Binding("ctrl+q", "quit", "quit", id="quit", priority=True, tooltip="quit, at once"),
+        Binding("ctrl+l", "log", "log", id="log", show=False, tooltip="what was logged"),
     ]
 
     def __init__(
@@ -61,7 +71,8 @@ class OrlChat(App[int]):
         settings = file.settings
         for theme in THEMES:
             self.register_theme(theme)
-        self._wanted_theme = settings.theme
+        chosen = "theme" in settings.model_fields_set
+        self._wanted_theme = settings.theme if chosen else DEFAULT
         if settings.ascii or is_needed():
             self._filters.append(AsciiOnly())
             self.add_class("-ascii")
@@ -93,6 +104,17 @@ class OrlChat(App[int]):
         else:
             message = f"There is no theme {self._wanted_theme!r}; Ctrl+P, Theme lists them."
             self.chat.problem(Problem("Settings", message))
+            self.theme = DEFAULT
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+
+    def _keep_theme(self, theme: Theme) -> None:
+        self.session.keeper.settings(theme=theme.name)
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's, and the colour of lines, which every theme then has."""
+        variables = super().get_css_variables()
+        paper, ink = (Color.parse(variables[name]) for name in ("background", "foreground"))
+        return {**variables, "line": paper.blend(ink, 0.22).hex}
 
     async def action_quit(self) -> None:
         """At once: what was written so far is saved, and the engine ends."""
@@ -106,10 +128,10 @@ class OrlChat(App[int]):
 
         if isinstance(self.screen, HelpScreen):
             return
-        bindings = [active.binding for active in self.screen.active_bindings.values()]
-        shown = {b.key: self.get_key_display(b) for b in bindings}
-        keys = key_lines(bindings, shown, with_id=True)
-        self.push_screen(HelpScreen(keys, key_lines(bindings, shown, with_id=False)))
+        actives = sorted(self.screen.active_bindings.values(), key=declared)
+        bindings = [active.binding for active in actives]
+        keys, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
+        self.push_screen(HelpScreen(keys, editing))
 
     def action_log(self) -> None:
         """The end of both logs."""

@@ -67,8 +67,9 @@ def _rates(live: Live, width: int) -> list[Row]:
 def _rate(label: str, value: str, past: list[float | None], width: int) -> Row:
     room = min(LONGEST_STRIP, width - LABEL - VALUE - 2)
     strip = spark(past, room) if len(past) > 1 and room > 2 else ""
-    look = "value" if value == NOTHING else "figure"
-    return [(label.ljust(LABEL), "label"), (value.rjust(VALUE), look), ("  " + strip, "strip")]
+    if value == NOTHING:
+        return _row(label, value)
+    return [(label.ljust(LABEL), "label"), (value.rjust(VALUE), "figure"), ("  " + strip, "spark")]
 
 
 def _unmeasured(label: str) -> Row:
@@ -82,7 +83,7 @@ def _context(live: Live, engine: EngineState, width: int) -> list[Row]:
     used = live.context or 0
     full, empty = meter(used / limit, max(4, width))
     look = "warning" if used >= NEARLY_FULL * limit else "meter"
-    return [_row("context", f"{count(used)} / {count(limit)}"), [(full, look), (empty, "strip")]]
+    return [_row("context", f"{count(used)} / {count(limit)}"), [(full, look), (empty, "rest")]]
 
 
 def _device(engine: EngineState) -> list[Row]:
@@ -109,17 +110,18 @@ def _before(before: Turn | None) -> list[Row]:
     return [GAP, [("before  ", "label"), (f"{speed} tok/s  TPF {tpf}", "note")]]
 
 
-def one_line(turn: Turn | None, engine: EngineState) -> Row:
-    """The most wanted figures in one line."""
+def one_line(turn: Turn | None, engine: EngineState, width: int) -> Row:
+    """The most wanted figures in one line; what does not fit is left out, last ones first."""
     live = turn.live if turn is not None else Live()
     speed = rate(live.rates.tokens_per_second) if live.measured else "not measured"
     pairs = [("tok/s", speed), ("TPF", ratio(live.rates.tpf))]
-    if live.block is not None:
-        pairs.append(("block", f"{live.block + 1}, step {live.step}"))
     if engine.ready is not None:
         limit = count(engine.ready.context_length)
         pairs.append(("context", f"{count(live.context or 0)} / {limit}"))
+    if live.block is not None:
+        pairs.append(_place(live))
     row: Row = []
     for label, value in pairs:
-        row += [(f"{label} ", "label"), (f"{value}   ", "figure")]
+        if sum(len(text) for text, _ in row) + len(label) + len(value) + 1 <= width:
+            row += [(f"{label} ", "label"), (value, "figure"), ("   ", "label")]
     return row

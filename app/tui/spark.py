@@ -16,7 +16,7 @@ def spark(values: Sequence[float | None], width: int) -> str:
         " " if v is None else BARS[min(len(BARS) - 1, round(v / top * (len(BARS) - 1)))]
         for v in shown
     )
-    return "".join(bars).rjust(width)
+    return "".join(bars).ljust(width)
 
 
 def meter(share: float, width: int) -> tuple[str, str]:

@@ -2,6 +2,21 @@
 
 from textual.theme import Theme
 
+
+def _quiet(bar: str, paper: str) -> dict[str, str]:
+    """Scroll bars that one sees when one looks for them."""
+    return {
+        "scrollbar": bar,
+        "scrollbar-hover": bar,
+        "scrollbar-background": paper,
+        "scrollbar-background-hover": paper,
+        "scrollbar-background-active": paper,
+        "block-cursor-text-style": "none",
+    }
+
+
+DEFAULT = "orl-dark"
+
 THEMES = (
     Theme(
         name="orl-dark",
@@ -16,7 +31,7 @@ THEMES = (
         warning="#d9a94e",
         error="#dd6f69",
         dark=True,
-        variables={"border": "#3a414d", "block-cursor-text-style": "none"},
+        variables=_quiet("#3a414d", "#15181d"),
     ),
     Theme(
         name="orl-light",
@@ -31,6 +46,6 @@ THEMES = (
         warning="#96690b",
         error="#b3352e",
         dark=False,
-        variables={"border": "#c9c4ba", "block-cursor-text-style": "none"},
+        variables=_quiet("#c9c4ba", "#faf9f7"),
     ),
 )

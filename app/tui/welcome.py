@@ -10,8 +10,9 @@ from pathlib import Path
 
 from app.protocol import Ready
 from app.tui.figures import size
+from app.tui.state import EngineState
 
-TAGLINE = "A language model that writes a whole block at once, then repairs it."
+TAGLINE = "The model writes a whole block at once, then repairs it."
 
 DEMO_QUESTIONS = (
     "What is 47 + 38?",
@@ -73,21 +74,21 @@ def machine_words(machine: Machine, ready: Ready | None) -> str:
         if ready is not None and ready.device.startswith("cpu"):
             return f"{cards} is here, but the model runs on the CPU ({cores})."
         return f"{cards}, {cores}{memory}."
-    return (
-        f"{cores}{memory}, no NVIDIA GPU. The demo model runs well on that; the LLaDA2.1-mini "
-        "checkpoints want a GPU."
-    )
+    return f"{cores}{memory}, no NVIDIA GPU: enough for the demo model. LLaDA2.1-mini wants a GPU."
 
 
-def model_words(ready: Ready | None) -> str:
+def model_words(engine: EngineState) -> str:
     """What answers, in words."""
+    ready = engine.ready
+    if ready is None and not engine.coming:
+        return "None is loaded. Sending a message starts the engine again."
     if ready is None:
         return "The engine is loading it. You can type meanwhile: the first message waits."
     if is_demo(ready):
         return (
-            "The demo: a real block-diffusion model, but a very small one "
-            f"({parameters(ready.parameters)} parameters). It does sums, short word problems, "
-            "lists, units and a few facts. It knows nothing else, and it makes mistakes."
+            "The demo: a real block-diffusion model, but a very small one, with "
+            f"{parameters(ready.parameters)} parameters. It does sums, word problems, lists, "
+            "units and a few facts; it knows nothing else, and makes mistakes."
         )
     return f"{ready.model}: {parameters(ready.parameters)} parameters, {ready.dtype}."
 

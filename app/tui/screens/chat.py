@@ -31,17 +31,18 @@ if TYPE_CHECKING:
 TICK = 0.25
 """Seconds between looks at the clock while an answer is written."""
 RECENT = 4
+VIEW_HELP = "the open block: live, in slow motion, not at all"
 
 
 class ChatScreen(Screen[None]):
     """One conversation, its figures, the open block and the prompt."""
 
     BINDINGS = [
-        Binding("escape", "stop", "stop", id="chat.stop"),
-        Binding("ctrl+t", "block_view", "block view", id="view.block"),
-        Binding("ctrl+n", "new_chat", "new", id="chat.new"),
-        Binding("ctrl+o", "open_chat", "chats", id="chat.open"),
-        Binding("ctrl+r", "again", "again", id="chat.again"),
+        Binding("escape", "stop", "stop", id="chat.stop", tooltip="stop the answer, keep its text"),
+        Binding("ctrl+r", "again", "again", id="chat.again", tooltip="answer once more"),
+        Binding("ctrl+t", "block_view", "view", id="view.block", tooltip=VIEW_HELP),
+        Binding("ctrl+n", "new_chat", "new", id="chat.new", tooltip="an empty chat"),
+        Binding("ctrl+o", "open_chat", "chats", id="chat.open", tooltip="search, open, rename"),
     ]
 
     def compose(self) -> ComposeResult:
@@ -80,13 +81,14 @@ class ChatScreen(Screen[None]):
         engine = self.session.engine
         self.query_one(TopBar).show(status.what_answers(engine, self.session.settings))
         for card in self.query(WelcomeCard):
-            card.show(engine.ready)
+            card.show(engine)
         self._refresh_figures()
         self._refresh_status()
 
     def conversation_changed(self) -> None:
         """Draw the conversation on screen."""
         self.call_later(self._show_conversation)
+        self.refresh_bindings()
         self._refresh_figures()
         self._refresh_status()
 
@@ -139,7 +141,7 @@ class ChatScreen(Screen[None]):
         transcript.border_title = talk.title or "New chat"
         await transcript.show(talk)
         if not talk.entries:
-            await transcript.add(WelcomeCard(session.engine.ready, self._recent()))
+            await transcript.show_top(WelcomeCard(session.engine, self._recent()))
         prompt = self.query_one(Prompt)
         if talk.unsent is not None and not prompt.text:
             prompt.put(talk.unsent.content)
@@ -202,10 +204,13 @@ class ChatScreen(Screen[None]):
     # --- what the user does -------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Esc is in the footer only while it stops something."""
+        """Keys that would do nothing now are not offered; None still lets the key go on."""
         if action == "stop":
             turn = self.session.turn_here
-            return turn is not None and not turn.stopping
+            return None if turn is None or turn.stopping else True
+        if action == "again":
+            free = self.session.turn is None and self.session.conversation.entries
+            return True if free else None
         return True
 
     def on_prompt_sent(self, event: Prompt.Sent) -> None:
@@ -280,6 +285,11 @@ class ChatScreen(Screen[None]):
         """Another preset, from the next answer on."""
         self.session.keeper.settings(preset=name)
         self.engine_changed()
+
+    def on_prompt_at_top(self, event: Prompt.AtTop) -> None:
+        """Above an empty chat's prompt is the start card."""
+        for card in self.query(WelcomeCard):
+            card.take_focus()
 
     def on_prompt_scroll(self, event: Prompt.Scroll) -> None:
         """Page keys in the prompt move the conversation."""

@@ -22,12 +22,12 @@ class ChatsScreen(ModalScreen[ChatSummary | None]):
     """Open, rename or delete a chat; deleting asks by wanting the key twice."""
 
     BINDINGS = [
-        Binding("escape", "back", "back", id="chats.back"),
-        Binding("down", "move(1)", "Next", show=False, priority=True),
-        Binding("up", "move(-1)", "Previous", show=False, priority=True),
         Binding("enter", "choose", "open", id="chats.open", priority=True),
         Binding("f2", "rename", "rename", id="chats.rename"),
         Binding("ctrl+d", "delete", "delete", id="chats.delete", priority=True),
+        Binding("escape", "back", "back", id="chats.back"),
+        Binding("down", "move(1)", "Next", show=False, priority=True),
+        Binding("up", "move(-1)", "Previous", show=False, priority=True),
     ]
 
     def __init__(self, session: ChatSession) -> None:
@@ -157,14 +157,21 @@ def _row(chat: ChatSummary, width: int) -> Text:
     """Title, the last message's start, and when, in columns."""
     when = _when(chat.updated)
     title_width = min(40, max(16, width // 2))
-    title = set_cell_size(printable(chat.title) or "Untitled", title_width)
+    title = _cut(printable(chat.title) or "Untitled", title_width)
     preview = printable(chat.preview)
     room = width - title_width - cell_len(when) - 4
     row = Text(no_wrap=True)
     row.append(title)
-    row.append("  " + set_cell_size(preview, max(0, room)) + "  ", "dim")
+    row.append(f"  {_cut(preview, max(0, room))}  ", "dim")
     row.append(when, "dim")
     return row
+
+
+def _cut(text: str, width: int) -> str:
+    """`text` in exactly `width` cells."""
+    if cell_len(text) > width > 0:
+        return set_cell_size(text, width - 1) + "…"
+    return set_cell_size(text, width)
 
 
 def _when(stamp: float) -> str:

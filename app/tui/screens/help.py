@@ -13,6 +13,8 @@ from app.tui.figures import DEFINITIONS
 from app.tui.widgets.bars import KeyBar
 
 KeyLine = tuple[str, str]
+WIDTH = 20
+MOST_KEYS = 2
 
 
 class HelpScreen(ModalScreen[None]):
@@ -29,12 +31,12 @@ class HelpScreen(ModalScreen[None]):
         with VerticalScroll(classes="window") as window:
             window.border_title = "Help"
             yield Static("Keys", classes="title")
-            yield Static(_table(self._keys, 20))
+            yield Static(_table(self._keys))
             yield Static("Numbers", classes="title")
-            yield Static(_table(DEFINITIONS, 20))
+            yield Static(_table(DEFINITIONS))
             if self._editing:
                 yield Static("Editing text", classes="title")
-                yield Static(_table(self._editing, 20))
+                yield Static(_table(self._editing))
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -42,24 +44,31 @@ class HelpScreen(ModalScreen[None]):
         self.query_one(VerticalScroll).focus()
 
 
-def _table(lines: Iterable[tuple[str, str]], width: int) -> Table:
+def _table(lines: Iterable[tuple[str, str]]) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(width=width, style="bold")
+    table.add_column(width=WIDTH, style="bold")
     table.add_column()
     for left, right in lines:
         table.add_row(left, right)
     return table
 
 
-def key_lines(
-    bindings: Iterable[Binding], display: "dict[str, str]", *, with_id: bool
-) -> list[KeyLine]:
+def key_lines(bindings: Iterable[Binding], *, with_id: bool) -> list[KeyLine]:
     """One line an action: its keys and what it does; those with an id can be rebound."""
     keys: dict[str, list[str]] = {}
     words: dict[str, str] = {}
     for binding in bindings:
         if bool(binding.id) is not with_id or not binding.description:
             continue
-        keys.setdefault(binding.action, []).append(display.get(binding.key, binding.key))
+        keys.setdefault(binding.action, []).append(key_words(binding.key))
         words[binding.action] = binding.tooltip or binding.description
-    return [(", ".join(dict.fromkeys(keys[action])), words[action]) for action in keys]
+    return [(", ".join(list(dict.fromkeys(keys[a]))[:MOST_KEYS]), words[a]) for a in keys]
+
+
+def key_words(key: str) -> str:
+    """`ctrl+shift+left` as `Ctrl+Shift+Left`."""
+    names = {"question_mark": "?", "escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn"}
+    return "+".join(
+        names.get(part, part.upper() if len(part) == 1 else part.capitalize())
+        for part in key.split("+")
+    )

@@ -4,10 +4,13 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import ActiveBinding, Binding
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
+
+Hint = tuple[str, str, str]
+"""A key as it is shown, what it does, the key to press."""
 
 
 class TopBar(Widget):
@@ -54,23 +57,41 @@ class KeyBar(Widget):
         self.refresh()
 
     def render(self) -> Text:
-        """One hint a binding, in the order they are declared; the rest stays in F1."""
-        key_style = self.get_component_rich_style("keys--key")
-        word_style = self.get_component_rich_style("keys--word")
-        line, room = Text(no_wrap=True), self.size.width - 1
-        seen: set[str] = set()
-        for active in self.screen.active_bindings.values():
-            binding = active.binding
-            if not binding.show or not active.enabled or binding.action in seen:
-                continue
-            seen.add(binding.action)
-            key = self._key(binding)
-            if cell_len(key) + cell_len(binding.description) + 3 > room - line.cell_len:
-                continue
-            click = Style(meta={"@click": f"app.simulate_key('{binding.key.split(',')[0]}')"})
-            line.append(" " + key, key_style + click)
-            line.append(f" {binding.description} ", word_style + click)
+        """One hint a binding, in the order they are declared; the rest stays in Ctrl+P and F1."""
+        hints = self._hints()
+        last = [("^p", "all", "ctrl+p")] if self.app.use_command_palette else []
+        room = self.size.width - sum(_width(hint) for hint in last)
+        line = Text(no_wrap=True)
+        for hint in hints:
+            if line.cell_len + _width(hint) <= room:
+                self._append(line, hint)
+        for hint in last:
+            line.append(" " * (room - line.cell_len))
+            self._append(line, hint)
         return line
 
-    def _key(self, binding: Binding) -> str:
-        return self.app.get_key_display(binding)
+    def _hints(self) -> list[Hint]:
+        """Stop first, then the focused part's keys, the screen's, the program's."""
+        actives = [a for a in self.screen.active_bindings.values() if a.enabled and a.binding.show]
+        shown: dict[str, Binding] = {}
+        for active in sorted(actives, key=declared):
+            shown.setdefault(active.binding.action, active.binding)
+        ordered = sorted(shown.values(), key=lambda binding: binding.action != "stop")
+        return [(self.app.get_key_display(b), b.description, b.key) for b in ordered]
+
+    def _append(self, line: Text, hint: Hint) -> None:
+        key, word, press = hint
+        click = Style(meta={"@click": f"app.simulate_key('{press.split(',')[0]}')"})
+        line.append(f" {key}", self.get_component_rich_style("keys--key") + click)
+        line.append(f" {word} ", self.get_component_rich_style("keys--word") + click)
+
+
+def _width(hint: Hint) -> int:
+    return cell_len(hint[0]) + cell_len(hint[1]) + 3
+
+
+def declared(active: ActiveBinding) -> tuple[int, int]:
+    """Where a binding was written down: inner nodes first, in the order of their class."""
+    ids = [b.id if isinstance(b, Binding) else None for b in type(active.node).BINDINGS]
+    id = active.binding.id
+    return -len(active.node.ancestors), ids.index(id) if id in ids else len(ids)

@@ -3,6 +3,7 @@
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Static
@@ -37,7 +38,7 @@ class ProblemCard(Widget):
         details = ("details",) if problem.detail else ()
         with Horizontal(classes="buttons"):
             for action in (*problem.actions, *details, "dismiss"):
-                yield Button(LABELS[action], name=action, compact=True)
+                yield Button(Content(f"[ {LABELS[action]} ]"), name=action, compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Tell the screen, which knows the session."""

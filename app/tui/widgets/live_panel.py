@@ -8,7 +8,7 @@ from app.tui import panel
 from app.tui.panel import Row
 from app.tui.state import EngineState, Turn
 
-LOOKS = ("label", "value", "figure", "strip", "meter", "warning", "note")
+LOOKS = ("label", "value", "figure", "spark", "meter", "rest", "warning", "note")
 
 
 class Figures(Widget):
@@ -45,5 +45,5 @@ class LiveLine(Figures):
 
     def show(self, turn: Turn | None, engine: EngineState) -> None:
         """Take the newest figures."""
-        self._rows = [panel.one_line(turn, engine)]
+        self._rows = [panel.one_line(turn, engine, self.content_size.width)]
         self.refresh()

@@ -18,7 +18,7 @@ class Prompt(TextArea):
     """A text field that grows with its text, with a history of what was sent."""
 
     BINDINGS = [
-        Binding("enter", "send", "send", id="chat.send", priority=True),
+        Binding("enter", "send", "send", id="chat.send", priority=True, tooltip="send"),
         Binding(
             "ctrl+j,shift+enter,alt+enter",
             "newline",
@@ -26,6 +26,7 @@ class Prompt(TextArea):
             key_display="^j",
             id="chat.newline",
             priority=True,
+            tooltip="a new line",
         ),
         Binding("pageup", "scroll_talk(-1)", "Scroll up", show=False),
         Binding("pagedown", "scroll_talk(1)", "Scroll down", show=False),
@@ -44,6 +45,9 @@ class Prompt(TextArea):
         def __init__(self, direction: int) -> None:
             super().__init__()
             self.direction = direction
+
+    class AtTop(Message):
+        """Up was pressed and there is no earlier prompt."""
 
     def __init__(self, history: Callable[[], list[str]]) -> None:
         super().__init__(
@@ -82,8 +86,10 @@ class Prompt(TextArea):
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Up; at the first line, the prompt before."""
-        if select or not self.cursor_at_first_line or not self._recall(1):
+        if select or not self.cursor_at_first_line:
             super().action_cursor_up(select)
+        elif not self._recall(1):
+            self.post_message(self.AtTop())
 
     def action_cursor_down(self, select: bool = False) -> None:
         """Down; at the last line of a recalled prompt, the one after it."""

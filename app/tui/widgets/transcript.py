@@ -81,6 +81,12 @@ class Transcript(VerticalScroll):
         self._refresh_row()
         self.anchor()
 
+    async def show_top(self, widget: Widget) -> None:
+        """Something to be read from its beginning, in an empty conversation."""
+        self.anchor(False)
+        await self._talk.mount(widget)
+        self.scroll_home(animate=False)
+
     async def add(self, *widgets: Widget) -> None:
         """Something new at the end; what is far above leaves."""
         await self._talk.mount_all(widgets)

@@ -10,10 +10,10 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.protocol import Ready
 from app.store import ChatSummary
 from app.text import printable
 from app.tui import welcome
+from app.tui.state import EngineState
 
 
 class WelcomeCard(Widget):
@@ -33,25 +33,25 @@ class WelcomeCard(Widget):
             super().__init__()
             self.chat = chat
 
-    def __init__(self, ready: Ready | None, recent: Sequence[ChatSummary]) -> None:
+    def __init__(self, engine: EngineState, recent: Sequence[ChatSummary]) -> None:
         super().__init__(classes="card -welcome")
-        self._ready = ready
+        self._engine = engine
         self._recent = recent
         self._machine = welcome.this_machine()
+        self._asked: tuple[str, ...] = ()
 
     def compose(self) -> ComposeResult:
         yield Static(self._words(), classes="words")
         yield OptionList(*self._options(), markup=False, compact=True)
 
-    def show(self, ready: Ready | None) -> None:
+    def show(self, engine: EngineState) -> None:
         """The engine found out what answers."""
-        if ready == self._ready:
-            return
-        self._ready = ready
+        self._engine = engine
         self.query_one(".words", Static).update(self._words())
         options = self.query_one(OptionList)
-        options.clear_options()
-        options.add_options(self._options())
+        if self._asked != welcome.questions(engine.ready):
+            options.clear_options()
+            options.add_options(self._options())
 
     def _words(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
@@ -59,32 +59,39 @@ class WelcomeCard(Widget):
         table.add_column()
         table.add_row("orl-chat", Text(welcome.TAGLINE))
         table.add_row()
-        table.add_row("This machine", Text(welcome.machine_words(self._machine, self._ready)))
-        table.add_row("The model", Text(printable(welcome.model_words(self._ready))))
+        table.add_row(
+            "This machine", Text(welcome.machine_words(self._machine, self._engine.ready))
+        )
+        table.add_row()
+        table.add_row("The model", Text(printable(welcome.model_words(self._engine))))
         return table
 
     def _options(self) -> list[Option | None]:
-        options: list[Option | None] = [Option(Text("Try", "bold"), disabled=True)]
-        options += [
-            Option(Text(f"  {question}", no_wrap=True, overflow="ellipsis"), id=f"ask-{i}")
-            for i, question in enumerate(welcome.questions(self._ready))
-        ]
-        if self._recent:
-            options += [None, Option(Text("Go on with", "bold"), disabled=True)]
-            options += [
-                Option(
-                    Text(f"  {printable(chat.title)}", no_wrap=True, overflow="ellipsis"),
-                    id=f"open-{i}",
-                )
-                for i, chat in enumerate(self._recent)
-            ]
+        self._asked = welcome.questions(self._engine.ready)
+        asks = [(f"ask-{i}", text) for i, text in enumerate(self._asked)]
+        opens = [(f"open-{i}", chat.title) for i, chat in enumerate(self._recent)]
+        options: list[Option | None] = [Option("Ask  (\u2191 or Tab, then Enter)", disabled=True)]
+        options += [_option(id, text) for id, text in asks]
+        if opens:
+            options += [None, Option("Go on with", disabled=True)]
+            options += [_option(id, text) for id, text in opens]
         return options
+
+    def take_focus(self) -> None:
+        """The last question, next to the prompt."""
+        options = self.query_one(OptionList)
+        options.focus()
+        options.highlighted = len(self._asked)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Tell the screen."""
         event.stop()
         kind, _, index = (event.option_id or "").partition("-")
         if kind == "ask":
-            self.post_message(self.Asked(welcome.questions(self._ready)[int(index)]))
+            self.post_message(self.Asked(self._asked[int(index)]))
         elif kind == "open":
             self.post_message(self.Opened(self._recent[int(index)]))
+
+
+def _option(id: str, text: str) -> Option:
+    return Option(Text(f"  \u203a {printable(text)}"), id=id)
