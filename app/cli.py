@@ -111,7 +111,9 @@ def _chat(model: str | None) -> int:
 
 @app.command()
 def ask(  # noqa: PLR0913 - one argument an option
-    prompt: Annotated[str, typer.Argument(help="What to answer; - reads it from stdin.")],
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="What to answer; - reads it from stdin.")
+    ],
     model: Model = None,
     preset: Preset = None,
     threshold: Annotated[

@@ -41,12 +41,12 @@ def resolve_model(model: str, can_chat: Callable[[], bool] | None = None) -> Mod
     if model == DEMO:
         return _demo()
     path = Path(model).expanduser()
-    if path.is_dir():
+    if model and path.is_dir():
         return ModelFolder(path.resolve().name, path)
     if path.exists():
         raise CheckpointError(f"{model} is a file; name the folder that holds the checkpoint.")
     if not _REPO.fullmatch(model) or model.count("/") != 1:
-        raise CheckpointError(f"There is no folder {model}; name a checkpoint folder or 'demo'.")
+        raise CheckpointError(f"There is no folder {model!r}; name a checkpoint folder or 'demo'.")
     return _repository(model)
 
 

@@ -67,6 +67,11 @@ def load_engine(folder: ModelFolder, device: str, adapter: str | None) -> "Engin
     return engine
 
 
+def is_terminal() -> bool:
+    """Whether somebody watches stdout."""
+    return sys.stdout.isatty()
+
+
 def stats_line(stats: dict[str, Any]) -> str:
     """The figures that stay under an answer."""
     return (
@@ -143,7 +148,7 @@ def _close(done: Done, failure: str | None, *, as_json: bool) -> None:
         print(json.dumps(done.stats), flush=True)
     else:
         print(flush=True)
-    if sys.stdout.isatty() and not as_json:
+    if is_terminal() and not as_json:
         say(stats_line(done.stats))
     if failure is not None:
         say(failure)

@@ -1,17 +1,10 @@
 """Settings: defaults, file, environment, bad values, broken files, and saving without losses."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from app.settings import Settings, SettingsError, SettingsFile
-
-
-@pytest.fixture(autouse=True)
-def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.upper().startswith("ORL_CHAT_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture
