@@ -24,8 +24,10 @@ TOLERANCES = {
     "replayed": 1e-4,
     # A weighted mean of embeddings of size 1, from the very same logits.
     "z": 1e-5,
-    # The same from logits of other products, which earlier z have entered already.
+    # The same from logits of other products, which earlier z have entered already; an entropy
+    # moves by up to its own size times what the logits do.
     "z of another schedule": 1e-4,
+    "entropy of another schedule": 1e-3,
 }
 
 
@@ -64,7 +66,7 @@ def trajectory_of(finish: FinishEvent) -> Trajectory:
 
 
 def replay(engine: Engine, trajectory: Trajectory, state: StepState) -> Tensor:
-    """Logits of a recorded step from scratch: clean blocks before it, its canvas and z, no cache."""
+    """Logits of a recorded step from scratch: clean blocks, its canvas and z behind, no cache."""
     model, length = engine.model, trajectory.block_length
     prefix = torch.tensor(trajectory.final_ids[: state.start])
     with torch.no_grad():
@@ -126,7 +128,8 @@ def test_overlap_changes_neither_tokens_nor_trajectory(
         assert (mine.block, mine.step, mine.start) == (other.block, other.step, other.start)
         assert torch.equal(mine.canvas, other.canvas)
         assert torch.equal(mine.undecided, other.undecided)
-        assert mine.entropy == pytest.approx(other.entropy, abs=1e-4)
+        tolerance = TOLERANCES["entropy of another schedule"]
+        assert mine.entropy == pytest.approx(other.entropy, abs=tolerance)
         assert (mine.z is None) == (other.z is None)
         if mine.z is not None and other.z is not None:
             tolerance = TOLERANCES["z of another schedule"]

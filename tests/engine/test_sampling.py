@@ -1,7 +1,6 @@
 """Counter-based sampling, the filters, and what a seed promises."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -278,7 +277,7 @@ def test_greedy_needs_no_seed(golden_engine: Engine) -> None:
 
 
 @pytest.fixture
-def edited_tokens(golden_engine: Engine) -> Iterator[list[tuple[int, int]]]:
+def edited_tokens(golden_engine: Engine) -> list[tuple[int, int]]:
     """(token that an edit wrote, argmax of the logits that it came from), as answers are made."""
     pairs: list[tuple[int, int]] = []
     logits: list[Tensor] = []
@@ -293,7 +292,7 @@ def edited_tokens(golden_engine: Engine) -> Iterator[list[tuple[int, int]]]:
                 best = suppress_mask(logits[-1], 500)[index].argmax()
                 pairs.append((event.token_ids[index], int(best)))
     hook.remove()
-    yield pairs
+    return pairs
 
 
 def test_edits_go_towards_the_argmax(edited_tokens: list[tuple[int, int]]) -> None:
