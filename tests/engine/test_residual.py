@@ -24,10 +24,9 @@ TOLERANCES = {
     "replayed": 1e-4,
     # A weighted mean of embeddings of size 1, from the very same logits.
     "z": 1e-5,
-    # The same from logits of other products, which earlier z have entered already; an entropy
-    # moves by up to its own size times what the logits do.
-    "z of another schedule": 1e-4,
-    "entropy of another schedule": 1e-3,
+    # z and entropy of another schedule of forwards: each step's rounding enters the next one's
+    # input by z, and a random network amplifies it. A wrong z is off by 0.1 and more.
+    "schedule": 1e-3,
 }
 
 
@@ -128,12 +127,10 @@ def test_overlap_changes_neither_tokens_nor_trajectory(
         assert (mine.block, mine.step, mine.start) == (other.block, other.step, other.start)
         assert torch.equal(mine.canvas, other.canvas)
         assert torch.equal(mine.undecided, other.undecided)
-        tolerance = TOLERANCES["entropy of another schedule"]
-        assert mine.entropy == pytest.approx(other.entropy, abs=tolerance)
+        assert mine.entropy == pytest.approx(other.entropy, abs=TOLERANCES["schedule"])
         assert (mine.z is None) == (other.z is None)
         if mine.z is not None and other.z is not None:
-            tolerance = TOLERANCES["z of another schedule"]
-            torch.testing.assert_close(mine.z, other.z, atol=tolerance, rtol=0)
+            torch.testing.assert_close(mine.z, other.z, atol=TOLERANCES["schedule"], rtol=0)
 
 
 def zero_alpha(engine: Engine) -> None:
