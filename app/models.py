@@ -5,6 +5,7 @@ Nothing is downloaded here, and nothing large is imported unless a repository ha
 
 import importlib.resources
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,8 +41,10 @@ def resolve_model(model: str, can_chat: Callable[[], bool] | None = None) -> Mod
         return _auto(can_chat or _hardware_can_chat)
     if model == DEMO:
         return _demo()
-    path = Path(model).expanduser()
-    if model and path.is_dir():
+    if not model:
+        raise CheckpointError("There is no folder without a name; name one, or 'demo'.")
+    path = Path(os.path.expanduser(model))  # Path.expanduser raises for a user there is not
+    if path.is_dir():
         return ModelFolder(path.resolve().name, path)
     if path.exists():
         raise CheckpointError(f"{model} is a file; name the folder that holds the checkpoint.")

@@ -75,7 +75,19 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "/a/b", "nothing", "a/b/c", "../x", "a/", "owner/name", "a\nb/c", "-x/y", "\0"],
+    [
+        "",
+        "/a/b",
+        "nothing",
+        "a/b/c",
+        "../x",
+        "a/",
+        "owner/name",
+        "~nobody/x",
+        "a\nb/c",
+        "-x/y",
+        "\0",
+    ],
 )
 def test_what_does_not_exist_is_a_sentence(name: str) -> None:
     with pytest.raises(CheckpointError, match=r"^There is no folder"):

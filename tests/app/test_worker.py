@@ -1,4 +1,4 @@
-"""The engine process for real: a random checkpoint, or a recording, behind the actual pipe."""
+"""The engine process with a recording in the engine's place: the pipe, and how it ends."""
 
 import asyncio
 import json
@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -20,45 +19,16 @@ from app.protocol import (
     Done,
     Error,
     Hello,
-    Loading,
     LoadModel,
     Pace,
-    Prefill,
     Ready,
-    SetAdapter,
     Step,
     Stop,
-    Unload,
 )
-from app.trace import TraceWriter, read_recording
+from app.trace import TraceWriter
+from tests.app.talk import FIGURES, QUESTION, Talk
 
 ROOT = Path(__file__).parents[2]
-QUESTION = [{"role": "user", "content": "What is <|mask|>?"}]
-FIGURES = set(answer_figures("", "end", NO_STATS, Conditions("", "", "")))
-
-
-class Talk:
-    """A client whose messages can be awaited by kind."""
-
-    def __init__(self, client: EngineClient) -> None:
-        self.client = client
-        self._messages = client.messages()
-
-    async def until(self, *kinds: type) -> list[Any]:
-        """Everything up to the first message of one of `kinds`, that one included."""
-        seen: list[Any] = []
-        async with asyncio.timeout(60):
-            async for message in self._messages:
-                seen.append(message)
-                if isinstance(message, kinds):
-                    return seen
-        pytest.fail(f"the engine ended after {seen[-3:]}")
-
-    async def next(self, kind: type) -> Any:
-        return (await self.until(kind, EngineDied))[-1]
-
-    def ask(self, id: str = "q", **config: Any) -> None:
-        self.client.send(Chat(id, QUESTION, {"max_new_tokens": 64, **config}))
 
 
 @pytest.fixture(scope="module")
@@ -87,19 +57,6 @@ async def replay(recording: Path) -> AsyncIterator[Talk]:
     client = EngineClient(worker_command("--replay", str(recording)))
     await client.start()
     yield Talk(client)
-    await client.close()
-
-
-@pytest.fixture
-async def engine(
-    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Talk]:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # many threads for a tiny model only get in the way
-    client = EngineClient(worker_command(), log=tmp_path / "engine.log")
-    await client.start()
-    talk = Talk(client)
-    client.send(LoadModel(str(tiny_checkpoint), device="cpu"))
-    yield talk
     await client.close()
 
 
@@ -189,119 +146,6 @@ async def test_bad_requests_are_errors_and_the_next_one_works(recording: Path) -
     await process.communicate()
 
 
-# --- the engine ---------------------------------------------------------------------------------
-
-
-async def test_from_load_to_answer(engine: Talk, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    seen = await engine.until(Ready)
-    ready = seen[-1]
-    stages = [m.stage for m in seen if isinstance(m, Loading)]
-    assert stages[:2] == ["importing torch", "reading weights"]
-    assert (ready.path, ready.device, ready.dtype) == (str(tiny_checkpoint), "cpu", "float32")
-    assert ready.context_length == 512
-    assert ready.parameters > 0
-
-    trace = tmp_path / "t.gz"
-    config = {"preset": "careful", "max_new_tokens": 64, "stop_at_end": False}
-    engine.client.send(Chat("q", QUESTION, config, trace=str(trace)))
-    seen = await engine.until(Done)
-    done = seen[-1]
-    blocks = [m for m in seen if isinstance(m, Block)]
-    assert isinstance(seen[0], Prefill)
-    assert done.text.startswith("".join(b.text for b in blocks))
-    assert set(done.stats) == FIGURES
-    assert done.stats["preset"] == "careful"
-    assert done.stats["steps"] == sum(b.steps for b in blocks)
-    assert done.stats["tokens"] == sum(b.tokens for b in blocks)
-    assert done.measured
-
-    (answer,) = read_recording(trace).answers
-    steps = [t.message for t in answer.messages if isinstance(t.message, Step)]
-    assert len(steps) == done.stats["steps"], "the trace has every step"
-    assert answer.messages[-1].message == done
-    assert all(len(step.slots) == 32 for step in steps)
-    for token, text, confidence, state in steps[-1].slots:
-        assert isinstance(token, int)
-        assert isinstance(text, str)
-        assert 0 <= confidence <= 1
-        assert state in "unsep"
-
-
-async def test_slow_motion_stop_and_full_speed(engine: Talk) -> None:
-    await engine.next(Ready)
-    engine.client.send(Pace(30))
-    engine.ask()
-    await engine.next(Prefill)
-    engine.client.send(Pace(0.01))
-    await engine.next(Step)
-    engine.client.send(Pace(30))
-    engine.client.send(Stop("q"))
-    done = await engine.next(Done)
-    assert (done.id, done.reason, done.measured) == ("q", "stopped", False)
-    engine.client.send(Pace(0))
-    engine.ask("again")
-    assert (await engine.next(Done)).measured
-
-
-async def test_a_queued_chat_can_be_stopped(engine: Talk) -> None:
-    engine.ask("early")
-    engine.client.send(Stop("early"))
-    done = await engine.next(Done)
-    assert (done.reason, done.text, done.stats["forwards"]) == ("stopped", "", 0)
-    assert set(done.stats) == FIGURES
-
-
-async def test_every_bad_chat_is_a_sentence_and_the_next_one_works(engine: Talk) -> None:
-    await engine.next(Ready)
-    bad: list[tuple[str, Chat]] = [
-        ("bad_request", Chat("1", [])),
-        ("bad_request", Chat("2", [{"role": "robot", "content": "x"}])),
-        ("bad_request", Chat("3", [{"role": "user"}])),
-        ("bad_request", Chat("4", QUESTION, {"preset": "fast"})),
-        ("bad_request", Chat("5", QUESTION, {"threshold": 1.4})),
-        ("bad_request", Chat("6", QUESTION, {"threshold": "high"})),
-        ("bad_request", Chat("7", QUESTION, {"preset": ["speed"]})),
-        ("bad_request", Chat("8", QUESTION, {"colour": 3})),
-        ("bad_request", Chat("9", QUESTION, trace="/nonexistent/t.gz")),
-        ("prompt_too_long", Chat("10", [{"role": "user", "content": "x" * 5000}])),
-    ]
-    for kind, request in bad:
-        engine.client.send(request)
-        error = await engine.next(Error)
-        assert (error.kind, error.id) == (kind, request.id), error
-        assert error.message.endswith(".")
-        assert "\n" not in error.message
-    assert error.counts["prompt"] > 5000
-    assert error.counts["context"] == 512
-    engine.ask()
-    assert (await engine.next(Done)).reason in ("end", "length")
-
-
-async def test_without_a_model_and_after_unloading(engine: Talk, tmp_path: Path) -> None:
-    await engine.next(Ready)
-    engine.client.send(Unload())
-    engine.ask("a")
-    error = await engine.next(Error)
-    assert (error.id, error.message) == ("a", "No model is loaded; load one first.")
-    engine.client.send(SetAdapter(None))
-    assert (await engine.next(Error)).kind == "load"
-    engine.client.send(LoadModel(str(tmp_path / "missing")))
-    error = await engine.next(Error)
-    assert (error.kind, error.id) == ("load", None)
-    assert "missing" in error.message
-    engine.client.send(LoadModel(str(tmp_path)))
-    assert (await engine.next(Error)).kind == "load"
-
-
-async def test_an_adapter_that_is_none_loads_again(engine: Talk) -> None:
-    await engine.next(Ready)
-    engine.client.send(SetAdapter("/nonexistent/adapter"))
-    assert (await engine.next(Error)).kind == "load"
-    engine.client.send(SetAdapter(None))
-    error_or_ready = (await engine.until(Ready, Error))[-1]
-    assert isinstance(error_or_ready, Ready | Error)
-
-
 # --- its end ------------------------------------------------------------------------------------
 
 
@@ -389,10 +233,10 @@ def test_only_protocol_reaches_stdout() -> None:
         assert words in done.stderr
 
 
-async def test_no_process_is_left_when_the_client_closes(engine: Talk) -> None:
-    pid = engine.client.pid
+async def test_no_process_is_left_when_the_client_closes(replay: Talk) -> None:
+    pid = replay.client.pid
     assert pid is not None
     begin = time.monotonic()
-    await engine.client.close()
+    await replay.client.close()
     assert time.monotonic() - begin < 5
     assert not psutil.pid_exists(pid)
