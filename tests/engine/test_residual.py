@@ -25,7 +25,7 @@ TOLERANCES = {
     # A weighted mean of embeddings of size 1, from the very same logits.
     "z": 1e-5,
     # z and entropy of another schedule of forwards: each step's rounding enters the next one's
-    # input by z, and a random network amplifies it. A wrong z is off by 0.1 and more.
+    # input by z, and a random network makes more of it. A wrong z is off by 0.1 and more.
     "schedule": 1e-3,
 }
 
@@ -113,7 +113,7 @@ def test_a_replay_without_z_differs(own_engine: Engine) -> None:
 def test_overlap_changes_neither_tokens_nor_trajectory(
     own_engine: Engine, temperature: float, max_post_steps: int
 ) -> None:
-    adapted(own_engine)
+    adapted(own_engine, alpha=0.25)  # a strong one would amplify rounding from step to step
     settings: dict[str, Any] = {
         "temperature": temperature, "top_k": 4, "seed": 2, "max_post_steps": max_post_steps,
     }  # fmt: skip
