@@ -55,11 +55,14 @@ class EngineBackend:
         self._request: LoadModel | None = None
 
     def load(self, request: LoadModel) -> None:
-        """Load what is asked for in place of what is loaded; tell how far it is, then Ready."""
-        self.unload()
+        """Load what is asked for in place of what is loaded; tell how far it is, then Ready.
+
+        A name that stands for no folder leaves the loaded model as it is; later failures do not.
+        """
         begin = time.monotonic()
         self._outbox.put(Loading("importing torch"))
         folder = resolve_model(request.model)
+        self.unload()
         from engine.generate import Engine
 
         self._outbox.put(Loading("reading weights"))
