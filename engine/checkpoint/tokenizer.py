@@ -57,6 +57,9 @@ class Tokenizer:
             raise CheckpointError(
                 f"{path} is missing or damaged ({error}); download it again."
             ) from error
+        # Settings of somebody's training run: here a prompt is neither cut nor padded.
+        backend.no_truncation()
+        backend.no_padding()
         # Typed special tokens are text; those of the template are looked up by name instead.
         backend.encode_special_tokens = True
         return cls(backend, _read_template(folder), folder)
@@ -98,7 +101,7 @@ class Tokenizer:
         assert self._template is not None
         try:
             return self._template.render(messages=messages, add_generation_prompt=True, tools=None)
-        except jinja2.TemplateError as error:
+        except Exception as error:  # a template is foreign code, and raises what it likes
             raise ValueError(f"The chat template refuses these messages: {error}.") from error
 
     def _split(self, text: str) -> list[str]:
@@ -130,15 +133,15 @@ class TextStream:
     out to be the beginning of a stop string. `text` is all that was given out.
     """
 
-    # Tokens of context decoded again with each piece: enough for the few tokens whose text
-    # depends on their neighbours (byte pieces of one character, a leading space).
-    _CONTEXT = 8
+    # Tokens decoded again with each piece, for those whose text depends on their neighbours (the
+    # bytes of one character, a leading space), and how many more to find a character's border.
+    _CONTEXT, _SLACK = 8, 4
 
     def __init__(self, tokenizer: Tokenizer, stop_strings: Sequence[str] = ()) -> None:
         self._tokenizer = tokenizer
         self._stops = tuple(stop_strings)
-        self._ids: list[int] = []
-        self._decoded = 0
+        self._ids: list[int] = []  # the last tokens, of whose text `_taken` characters are taken
+        self._taken = 0
         self._full = ""
         self.text = ""
         self.stopped = False
@@ -146,33 +149,32 @@ class TextStream:
     def push(self, ids: Sequence[int]) -> str:
         """Take the next tokens, give out the text that is now certain."""
         self._ids += ids
-        begin = max(0, self._decoded - self._CONTEXT)
-        known = self._tokenizer.decode(self._ids[begin : self._decoded])
-        text = self._tokenizer.decode(self._ids[begin:])
-        if text.endswith("�"):
-            complete = self._complete_prefix(begin)
-            text = self._tokenizer.decode(self._ids[begin:complete])
-            self._decoded = max(self._decoded, complete)
-        else:
-            self._decoded = len(self._ids)
-        self._full += text[len(known) :]
+        text = self._tokenizer.decode(self._ids)
+        # An incomplete character reads as U+FFFD: as one, or with some decoders as several.
+        complete = len(text.rstrip("�"))
+        self._take(text, complete)
+        if complete == len(text):
+            self._forget(text)
         return self._give(self._certain())
 
     def finish(self) -> str:
         """Give out what still waits."""
-        begin = max(0, self._decoded - self._CONTEXT)
-        known = self._tokenizer.decode(self._ids[begin : self._decoded])
-        self._full += self._tokenizer.decode(self._ids[begin:])[len(known) :]
-        self._decoded = len(self._ids)
+        text = self._tokenizer.decode(self._ids)
+        self._take(text, len(text))
         return self._give(self._cut())
 
-    def _complete_prefix(self, begin: int) -> int:
-        """How many tokens decode without an open character at the end; at most four bytes are."""
-        for count in range(len(self._ids) - 1, max(self._decoded, len(self._ids) - 4) - 1, -1):
-            if not self._tokenizer.decode(self._ids[begin:count]).endswith("�"):
-                return count
-        # Not an open character but a byte that never was one: it is text now.
-        return len(self._ids)
+    def _take(self, text: str, end: int) -> None:
+        # What waited may be more than what waits now, never less: then nothing is new.
+        self._full += text[self._taken : end]
+        self._taken = max(self._taken, end)
+
+    def _forget(self, text: str) -> None:
+        """Drop all tokens but the last few, if those alone read as the end of `text`."""
+        for count in range(self._CONTEXT, min(self._CONTEXT + self._SLACK, len(self._ids))):
+            tail = self._tokenizer.decode(self._ids[-count:])
+            if text.endswith(tail):
+                self._ids, self._taken = self._ids[-count:], len(tail)
+                return
 
     def _cut(self) -> int:
         """Where the text ends: at the first stop string, else at its end."""
@@ -216,7 +218,8 @@ def _read_template(folder: Path) -> str | None:
         return None
     template = read_json(folder / "tokenizer_config.json").get("chat_template")
     if isinstance(template, list):  # several named templates: "default" is the chat's
-        template = {entry["name"]: entry["template"] for entry in template}.get("default")
+        named = [entry for entry in template if isinstance(entry, dict)]
+        template = {entry.get("name"): entry.get("template") for entry in named}.get("default")
     return template if isinstance(template, str) else None
 
 
