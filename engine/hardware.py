@@ -122,7 +122,5 @@ def _gpu_row() -> Row:
         free, total = torch.cuda.mem_get_info()
     except Exception as error:  # a broken driver raises whatever it likes
         return Row("Graphics card", "warn", f"cannot be used ({error})", "optional")
-    found = (
-        f"{name}, compute {major}.{minor}, {total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB free"
-    )
+    found = f"{name}, compute {major}.{minor}, {total / 2**30:.1f} GiB, {free / 2**30:.1f} GiB free"
     return Row("Graphics card", "ok", found, "optional")

@@ -108,9 +108,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def _copy(
-    targets: dict[str, torch.nn.Parameter], tensors: dict[str, Tensor], source: Path
-) -> None:
+def _copy(targets: dict[str, torch.nn.Parameter], tensors: dict[str, Tensor], source: Path) -> None:
     wanted = {name: tuple(parameter.shape) for name, parameter in targets.items()}
     found = {name: TensorInfo(source, "", tuple(t.shape)) for name, t in tensors.items()}
     report_differences(wanted, found, str(source))

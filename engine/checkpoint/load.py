@@ -133,7 +133,8 @@ def _weight_files(folder: Path) -> list[Path]:
 def _read_header(file: Path) -> Iterator[tuple[str, TensorInfo]]:
     try:
         with safe_open(file, framework="pt") as reader:
-            for name in reader.keys():
+            names = list(reader.keys())
+            for name in names:
                 part = reader.get_slice(name)
                 info = TensorInfo(file, part.get_dtype(), tuple(part.get_shape()))
                 if info.dtype not in _DTYPES:
@@ -191,9 +192,7 @@ def report_differences(
         )
 
 
-def _fill(
-    model: LLaDA2Model, headers: dict[str, TensorInfo], progress: Progress | None
-) -> None:
+def _fill(model: LLaDA2Model, headers: dict[str, TensorInfo], progress: Progress | None) -> None:
     tensors, table = model_tensors(model), places(model)
     total, done = sum(info.nbytes for info in headers.values()), 0
     for name, info, tensor in _stream(headers):

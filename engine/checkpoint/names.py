@@ -45,7 +45,7 @@ def places(model: LLaDA2Model) -> dict[str, Place]:
     """Checkpoint name to place, for every tensor that the model needs, in the model's order."""
     table: dict[str, Place] = {}
     for name in model_tensors(model):
-        if name.endswith(".experts.gate_up") or name.endswith(".experts.down"):
+        if name.endswith((".experts.gate_up", ".experts.down")):
             table.update(_expert_places(name, model.config))
         else:
             table[name] = Place(name)

@@ -5,7 +5,7 @@ the counts are. The decisions are `denoise.py`'s.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -41,7 +41,8 @@ OnPrefill = Callable[[int, int, int, float], None]
 @dataclass(frozen=True)
 class Plan:
     """Where an answer may go: block starts from `first_start` to `last_start`, and the position
-    `limit` that no visible token reaches; `by_context` when the context, not the budget, sets it."""
+    `limit` that no visible token reaches; `by_context` when the context sets it, not the budget.
+    """
 
     prompt: list[int]
     block_length: int
@@ -161,7 +162,7 @@ class Answer:
 
     def _denoise(
         self, canvas: Canvas, fresh: Canvas | None, opened: StepResult | None
-    ) -> Iterator[StepEvent]:
+    ) -> Generator[StepEvent, None, BlockEnd]:
         """Run one block's steps, yielding an event each; returns how the block ended."""
         steps = self._denoiser.block(canvas, fresh, opened)
         while True:
@@ -238,7 +239,8 @@ class Answer:
 
     def _cut_at_stop_string(self) -> None:
         """Drop the tokens from the stop string on: the fewest are kept that hold the text."""
-        assert self._stream is not None and self._tokenizer is not None
+        assert self._stream is not None
+        assert self._tokenizer is not None
         keep = len(self._visible)
         while keep and len(self._tokenizer.decode(self._visible[: keep - 1])) >= len(
             self._stream.text

@@ -72,7 +72,8 @@ class KVCache:
     def commit(self, ids: list[int]) -> None:
         """Make the `ids` behind the committed tokens part of them: a forward whose input they
         were has just written their keys and values."""
-        assert len(ids) % self._block_length == 0 and self.length + len(ids) <= self.capacity
+        assert len(ids) % self._block_length == 0
+        assert self.length + len(ids) <= self.capacity
         self._ids += ids
 
     def attend(self, start: int) -> Attend:

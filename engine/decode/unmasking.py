@@ -34,7 +34,9 @@ def suppress_mask(logits: Tensor, mask_id: int) -> Tensor:
     return logits
 
 
-def predict(logits: Tensor, config: DecodeConfig, *, seed: int, start: int, step: int) -> Prediction:
+def predict(
+    logits: Tensor, config: DecodeConfig, *, seed: int, start: int, step: int
+) -> Prediction:
     """Choose a token for each of the block's positions start .. start+B-1.
 
     logits [B, V] float32 with the mask suppressed; `step` counts from 0 within the block. Greedy

@@ -21,6 +21,24 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return normed.to(x.dtype) * weight
 
 
+def linear(x: Tensor, weight: Tensor) -> Tensor:
+    """x weight^T for x [..., in] and weight [out, in]; returns [..., out].
+
+    On a CPU a product of few rows with a weight that exceeds the cache is bound by reading the
+    weight, and the BLAS reads its second operand twice (to pack it): so the weight goes first.
+    """
+    rows = x.numel() // x.shape[-1]
+    swap = rows < _FEW_ROWS and weight.numel() >= _LARGE_WEIGHT
+    if swap and x.device.type == "cpu" and x.dtype == torch.float32:
+        return (weight @ x.reshape(rows, -1).mT).mT.contiguous().view(*x.shape[:-1], -1)
+    return F.linear(x, weight)
+
+
+# Where the swapped product overtakes (tests/benchmarks/README.md): below 64 rows, from 4 MB on.
+_FEW_ROWS = 64
+_LARGE_WEIGHT = 1 << 20
+
+
 def rotary_tables(
     positions: Tensor, rotary_dim: int, theta: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
@@ -44,6 +62,33 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((turned, passed), dim=-1)
 
 
+def split_qkv(
+    qkv: Tensor,
+    query_weight: Tensor,
+    key_weight: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    *,
+    heads: int,
+    kv_heads: int,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of query_key_value to q [..., H, T, D], k and v [..., Hkv, T, D].
+
+    qkv [..., T, (H + 2 Hkv) D] holds the Q heads, then K, then V. Q and K are RMS-normed over D
+    with their weights [D], then rotated by cos and sin [..., T, R]; V is left as it is.
+    """
+    every = qkv.unflatten(-1, (heads + 2 * kv_heads, -1)).transpose(-2, -3)
+    qk, v = every.split((heads + kv_heads, kv_heads), dim=-3)
+    # One norm and one rotation for both, each head with its own weight.
+    size = query_weight.shape[0]
+    weight = torch.cat((query_weight.expand(heads, size), key_weight.expand(kv_heads, size)))
+    normed = rms_norm(qk, weight[:, None], eps)
+    qk = apply_rotary(normed, cos[..., None, :, :], sin[..., None, :, :])
+    q, k = qk.split((heads, kv_heads), dim=-3)
+    return q, k, v
+
+
 def attention(q: Tensor, k: Tensor, v: Tensor, *, start: int, block_length: int) -> Tensor:
     """Block-causal grouped-query attention; returns [..., H, T, D].
 
@@ -53,7 +98,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, start: int, block_length: int)
     and nothing hidden is computed.
     """
     tokens, reach = q.shape[-2], k.shape[-2]
-    assert start % block_length == 0 and reach == start + tokens
+    assert start % block_length == 0
+    assert reach == start + tokens
     parts = []
     for first in range(0, tokens, block_length):
         last = min(first + block_length, tokens)
@@ -120,18 +166,39 @@ def expert_mlp(
     order = ids.flatten().argsort(stable=True)
     counts = torch.bincount(ids.flatten(), minlength=gate_up.shape[0]).tolist()
     rows = hidden[order // top_k]
+    # Few experts, all in use and about equally: one batched product costs fewer calls than it
+    # wastes on padding (measured in tests/benchmarks/README.md).
+    even = min(counts) > 0 and max(counts) * len(counts) <= 2 * order.numel()
+    outputs = (_padded_experts if even else _each_expert)(rows, counts, gate_up, down)
+    back = torch.empty_like(order)
+    back[order] = torch.arange(order.numel(), device=order.device)
+    pairs = outputs[back].view(tokens, top_k, -1).float()
+    return (pairs * weights[..., None]).sum(dim=1).to(hidden.dtype)
+
+
+def _each_expert(rows: Tensor, counts: list[int], gate_up: Tensor, down: Tensor) -> Tensor:
+    """rows [P, d] sorted by expert, counts[e] of them for expert e, each through its own."""
     outputs = []
     first = 0
     for expert, count in enumerate(counts):
         if count:
-            gate, up = F.linear(rows[first : first + count], gate_up[expert]).chunk(2, dim=-1)
-            outputs.append(F.linear(F.silu(gate) * up, down[expert]))
+            gate, up = linear(rows[first : first + count], gate_up[expert]).chunk(2, dim=-1)
+            outputs.append(linear(F.silu(gate) * up, down[expert]))
             first += count
-    sorted_outputs = torch.cat(outputs)
-    back = torch.empty_like(order)
-    back[order] = torch.arange(order.numel(), device=order.device)
-    pairs = sorted_outputs[back].view(tokens, top_k, -1).float()
-    return (pairs * weights[..., None]).sum(dim=1).to(hidden.dtype)
+    return torch.cat(outputs)
+
+
+def _padded_experts(rows: Tensor, counts: list[int], gate_up: Tensor, down: Tensor) -> Tensor:
+    """As `_each_expert`, with every expert's rows padded to the longest group's count."""
+    experts, most = len(counts), max(counts)
+    slots = torch.tensor(
+        [expert * most + row for expert, count in enumerate(counts) for row in range(count)],
+        device=rows.device,
+    )
+    padded = rows.new_zeros(experts * most, rows.shape[-1]).index_copy(0, slots, rows)
+    # Weights first, as in `linear`; the tokens stay columns until the end.
+    gate, up = (gate_up @ padded.view(experts, most, -1).mT).chunk(2, dim=-2)
+    return (down @ (F.silu(gate) * up)).mT.flatten(0, 1)[slots]
 
 
 def soft_embedding(

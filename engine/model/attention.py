@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from engine.config import ModelConfig
 from engine.kernels import ops
-from engine.model.layers import RMSNorm
+from engine.model.layers import Linear, RMSNorm
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, q [..., H, T, D], k [..., Hkv, T, D], v [..., Hkv, T, D]) -> context [..., H, T, D]."""
@@ -24,18 +24,23 @@ class Attention(nn.Module):
         self.layer = layer
         self.heads = config.num_attention_heads
         self.kv_heads = config.num_key_value_heads
-        self.query_key_value = nn.Linear(config.hidden_size, config.qkv_size, bias=False)
+        self.eps = config.rms_norm_eps
+        self.query_key_value = Linear(config.hidden_size, config.qkv_size)
         self.query_layernorm = RMSNorm(config.head_dim, config.rms_norm_eps)
         self.key_layernorm = RMSNorm(config.head_dim, config.rms_norm_eps)
-        self.dense = nn.Linear(self.heads * config.head_dim, config.hidden_size, bias=False)
+        self.dense = Linear(self.heads * config.head_dim, config.hidden_size)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """x [..., T, d]; cos and sin broadcast over heads. Returns [..., T, d]."""
-        heads = self.query_key_value(x).unflatten(-1, (self.heads + 2 * self.kv_heads, -1))
-        q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), dim=-2)
-        q = self.query_layernorm(q).transpose(-2, -3)
-        k = self.key_layernorm(k).transpose(-2, -3)
-        v = v.transpose(-2, -3)
-        rotate = ops(x).apply_rotary
-        context = attend(self.layer, rotate(q, cos, sin), rotate(k, cos, sin), v)
+        """x [..., T, d]; cos and sin [..., T, R]. Returns [..., T, d]."""
+        q, k, v = ops(x).split_qkv(
+            self.query_key_value(x),
+            self.query_layernorm.weight,
+            self.key_layernorm.weight,
+            cos,
+            sin,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            eps=self.eps,
+        )
+        context = attend(self.layer, q, k, v)
         return self.dense(context.transpose(-2, -3).flatten(-2))

@@ -1,4 +1,4 @@
-"""The small parts of a layer: RMSNorm and the SwiGLU MLP. Attribute names are tensor names."""
+"""The small parts of a layer: RMSNorm, linear, the SwiGLU MLP. Attribute names are tensor names."""
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +18,24 @@ class RMSNorm(nn.Module):
         return ops(x).rms_norm(x, self.weight, self.eps)
 
 
+class Linear(nn.Linear):
+    """A linear layer without bias whose product is the kernels'; weight [out, in]."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops(x).linear(x, self.weight)
+
+
 class MLP(nn.Module):
     """down_proj(silu(gate_proj(x)) * up_proj(x)); x [..., hidden]."""
 
     def __init__(self, hidden: int, width: int) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(hidden, width, bias=False)
-        self.up_proj = nn.Linear(hidden, width, bias=False)
-        self.down_proj = nn.Linear(width, hidden, bias=False)
+        self.gate_proj = Linear(hidden, width)
+        self.up_proj = Linear(hidden, width)
+        self.down_proj = Linear(width, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         # Called as modules, not as weights, so that LoRA can stand in for a projection.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from engine.config import ModelConfig, ResidualConfig
 from engine.kernels import ops
 from engine.model.attention import Attend, Attention
-from engine.model.layers import MLP, RMSNorm
+from engine.model.layers import MLP, Linear, RMSNorm
 from engine.model.moe import Experts, MoE, Router
 from engine.model.residual import ResidualAdapter, add_residual
 
@@ -48,7 +48,7 @@ class LLaDA2Model(nn.Module):
         super().__init__()
         self.config = config
         self.model = Trunk(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size)
         self.residual_adapter: ResidualAdapter | None = None
         self.residual = config.residual or ResidualConfig()
 
@@ -57,7 +57,9 @@ class LLaDA2Model(nn.Module):
         """Input embeddings [V, d]."""
         return self.model.word_embeddings.weight
 
-    def embed(self, ids: Tensor, z: Tensor | None = None, undecided: Tensor | None = None) -> Tensor:
+    def embed(
+        self, ids: Tensor, z: Tensor | None = None, undecided: Tensor | None = None
+    ) -> Tensor:
         """Input embeddings [..., T, d] of ids [..., T].
 
         With z [..., T, d] and undecided [..., T] bool, undecided positions also get alpha * g(z);
@@ -74,7 +76,6 @@ class LLaDA2Model(nn.Module):
         cos, sin = ops(embeds).rotary_tables(
             positions, config.rotary_dim, config.rope_theta, embeds.dtype
         )
-        cos, sin = cos.unsqueeze(-3), sin.unsqueeze(-3)
         for layer in self.model.layers:
             embeds = layer(embeds, cos, sin, attend)
         return embeds
