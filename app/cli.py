@@ -4,6 +4,7 @@ Nothing heavy is imported here: `orl-chat --version` answers at once, and torch 
 a command that needs a model.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
@@ -63,7 +64,10 @@ def _help_command(error: Any) -> str:
 
 
 def _prepare_streams() -> None:
-    """Text that the terminal's encoding does not have must not end a command."""
+    """Neither a stream that is closed nor text that its encoding lacks must end a command."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

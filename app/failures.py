@@ -65,6 +65,9 @@ def _message(error: BaseException, kind: str) -> str:
     if isinstance(error, ImportError):
         name = error.name or str(error)
         return f"The Python package {name} cannot be imported; install orl-chat again."
+    if isinstance(error, OSError) and error.strerror:
+        what = error.filename or "the operating system reports"
+        return sentence(f"{what}: {error.strerror}")
     text = " ".join(str(error).split())
     if kind == "internal" and not isinstance(error, AnswerFailedError):
         return f"The engine failed ({type(error).__name__}{': ' + text[:200] if text else ''})."

@@ -157,6 +157,11 @@ def test_failed_loads() -> None:
         "The Python package torch cannot be imported; install orl-chat again."
     )
     assert explain(RuntimeError("x"), loading=True).kind == "internal"
+    full = OSError(28, "No space left on device")
+    assert explain(full, loading=True).message == (
+        "The operating system reports: No space left on device."
+    )
+    assert explain(OSError(13, "Denied", "/a"), loading=True).message == "/a: Denied."
 
 
 @pytest.mark.parametrize(

@@ -347,6 +347,21 @@ def test_a_reader_that_has_enough_is_no_failure_to_report() -> None:
     assert child.wait() in (0, 1)
 
 
+@pytest.mark.parametrize(
+    ("redirection", "code", "said"),
+    [
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        ("<&-", 0, ""),
+        ("> /dev/full", 1, "The operating system reports: No space left on device.\n"),
+    ],
+)
+def test_streams_that_are_closed_or_full(redirection: str, code: int, said: str) -> None:
+    command = f"'{sys.executable}' -m app.cli paths {redirection}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 def test_ctrl_c_while_waiting_is_quiet() -> None:
     child = process("ask", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     time.sleep(1.5)
