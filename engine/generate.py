@@ -13,11 +13,12 @@ from engine.checkpoint.adapter import load_adapter
 from engine.checkpoint.load import Progress, load_model, read_special_ids
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.config import CheckpointError, DecodeConfig, ModelConfig, PromptTooLongError
-from engine.decode.answer import Answer, OnPrefill, Plan
+from engine.decode.answer import Answer, OnPrefill
 from engine.decode.denoise import Denoiser
 from engine.decode.kv_cache import KVCache
+from engine.decode.plan import Plan
 from engine.events import Event
-from engine.hardware import pick_device
+from engine.hardware import pick_device, set_threads
 from engine.kernels import ops
 from engine.model.transformer import LLaDA2Model
 
@@ -76,6 +77,8 @@ class Engine:
         model = load_model(
             folder, device=target, dtype=_resolve_dtype(dtype, target), progress=progress
         )
+        if target.type == "cpu":
+            set_threads(sum(p.numel() for p in model.parameters()))
         if adapter is not None:
             load_adapter(model, adapter)
         mask_id, stop_ids = read_special_ids(folder)

@@ -61,6 +61,22 @@ def pick_device(device: str) -> torch.device:
     return target
 
 
+_ONE_THREAD = 20_000_000
+
+
+def set_threads(parameters: int) -> None:
+    """Choose torch's threads in this process for a model of so many parameters on the CPU.
+
+    A small model's products are over before a second thread has woken up, and the threads then
+    wait for each other in a busy loop (measured in tests/benchmarks/README.md). OMP_NUM_THREADS,
+    where the user has set it, stands.
+    """
+    import torch
+
+    if "OMP_NUM_THREADS" not in os.environ and parameters < _ONE_THREAD:
+        torch.set_num_threads(1)
+
+
 def probe() -> Hardware:
     """Look at the machine. Imports torch; never raises for what it finds."""
     rows = [_python_row(), _cpu_row(), _memory_row(), _torch_row(), _gpu_row()]

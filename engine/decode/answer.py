@@ -6,16 +6,16 @@ the counts are. The decisions are `denoise.py`'s.
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from engine.checkpoint.tokenizer import TextStream, Tokenizer
-from engine.config import DecodeConfig
 from engine.decode.canvas import Canvas
 from engine.decode.counting import Tally
 from engine.decode.denoise import BlockEnd, Denoiser, NotFiniteError, StepResult
 from engine.decode.kv_cache import KVCache
+from engine.decode.plan import Plan
 from engine.decode.trajectory import StepState, Trajectory
 from engine.events import (
     EDITED,
@@ -36,36 +36,6 @@ PREFILL_TOKENS = 512
 
 OnPrefill = Callable[[int, int, int, float], None]
 """(tokens computed, tokens to compute, tokens kept from before, seconds so far)."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Where an answer may go: block starts from `first_start` to `last_start`, and the position
-    `limit` that no visible token reaches; `by_context` when the context sets it, not the budget.
-    """
-
-    prompt: list[int]
-    block_length: int
-    first_start: int
-    last_start: int
-    limit: int
-    by_context: bool
-
-    @classmethod
-    def make(cls, prompt: list[int], config: DecodeConfig, context_length: int) -> "Plan":
-        """Whole blocks, within the budget and the context; the prompt is known to fit."""
-        length = config.block_length
-        budget = len(prompt) + config.max_new_tokens
-        room = context_length // length * length
-        limit = min(budget, room)
-        return cls(
-            prompt=prompt,
-            block_length=length,
-            first_start=len(prompt) // length * length,
-            last_start=(limit - 1) // length * length,
-            limit=limit,
-            by_context=room < budget,
-        )
 
 
 class Answer:
