@@ -316,6 +316,18 @@ def test_doctor_as_text_and_as_json(cli: Any) -> None:
     assert text.code == (0 if report["can_chat"] else 1)
 
 
+def test_eval_as_table_and_as_json(cli: Any, tiny_checkpoint: Path) -> None:
+    model = ("--model", str(tiny_checkpoint), "--device", "cpu", "--n", "2")
+    table = cli("eval", *model, "--preset", "speed")
+    assert (table.code, table.err) == (0, "")
+    assert "2 held-out questions" in table.out
+    result = json.loads(cli("eval", *model, "--preset", "speed", "--json").out)
+    assert set(result) == {"model", "device", "n", "seed", "presets"}
+    speed = result["presets"]["speed"]
+    assert speed["n"] == sum(task["n"] for task in speed["tasks"].values()) == 2
+    assert f"{speed['tpf']:.2f}" in table.out
+
+
 def test_typer_runs_it_too(tiny_checkpoint: Path) -> None:
     runner = CliRunner()
     assert runner.invoke(app.cli.app, ["--version"]).output == f"orl-chat {VERSION}\n"
