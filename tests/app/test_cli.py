@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -316,16 +317,31 @@ def test_doctor_as_text_and_as_json(cli: Any) -> None:
     assert text.code == (0 if report["can_chat"] else 1)
 
 
-def test_eval_as_table_and_as_json(cli: Any, tiny_checkpoint: Path) -> None:
-    model = ("--model", str(tiny_checkpoint), "--device", "cpu", "--n", "2")
-    table = cli("eval", *model, "--preset", "speed")
+def test_eval_as_table_and_as_json(
+    cli: Any, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import finetune.evaluate
+    from finetune.evaluate import Evaluation, Result
+
+    def measure(engine: Any, items: Any, config: Any, progress: Any = None) -> Evaluation:
+        stats = replace(NO_STATS, tokens=30, forwards=6, steps=5, decode_seconds=0.1)
+        return Evaluation(
+            tuple(Result(item.task, "", n % 2 == 0, stats) for n, item in enumerate(items))
+        )
+
+    monkeypatch.setattr(finetune.evaluate, "evaluate", measure)
+    model = ("--model", str(tiny_checkpoint), "--device", "cpu", "--n", "4")
+    table = cli("eval", *model)
     assert (table.code, table.err) == (0, "")
-    assert "2 held-out questions" in table.out
+    assert "4 held-out questions" in table.out
+    for name in ("speed", "quality", "careful"):
+        line = next(line for line in table.out.splitlines() if line.startswith(name))
+        assert line.split() == [name, "50.0%", "15.0%", "to", "85.0%", "5.00", "6.00", "300"]
     result = json.loads(cli("eval", *model, "--preset", "speed", "--json").out)
     assert set(result) == {"model", "device", "n", "seed", "presets"}
     speed = result["presets"]["speed"]
-    assert speed["n"] == sum(task["n"] for task in speed["tasks"].values()) == 2
-    assert f"{speed['tpf']:.2f}" in table.out
+    assert (speed["n"], speed["right"], speed["tpf"]) == (4, 2, 5.0)
+    assert sum(task["n"] for task in speed["tasks"].values()) == 4
 
 
 def test_typer_runs_it_too(tiny_checkpoint: Path) -> None:
