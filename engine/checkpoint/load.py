@@ -193,7 +193,7 @@ def report_differences(
     ]  # fmt: skip
     if problems:
         raise CheckpointError(
-            f"{source} does not hold the tensors that its config.json describes "
+            f"{source} does not hold the tensors that its config describes "
             f"({'; '.join(problems)}). Download it again, or check that both belong together."
         )
 
