@@ -108,6 +108,24 @@ async def test_stop_again_and_keys_of_the_prompt(tmp_path: Path) -> None:
     assert [row[2] for row in stored()] == [None, "stopped", "end"]
 
 
+async def test_keys_that_come_all_at_once_are_taken_in_order(tmp_path: Path) -> None:
+    trace = Script(pace=0.001).answer(SHORT).write(tmp_path / "t")
+    async with window(trace) as shown:
+        await shown.ready()
+        await shown.burst("a", "b", "ctrl+j", "c", "enter", "d")
+        await shown.answered()
+        assert shown.session.conversation.entries[0].content == "ab\nc"
+        await shown.until(lambda: prompt(shown).text == "d")
+        await shown.press("ctrl+o")
+        await shown.until(lambda: listed(shown) == 1)
+        await shown.press("f2")
+        await shown.shows("New name")
+        await shown.press("ctrl+u")
+        await shown.shows("Search titles")
+        await shown.burst("n", "e", "w", "enter")
+        await shown.until(lambda: shown.session.conversation.title == "new")
+
+
 async def test_chats_are_there_after_a_restart_and_can_be_managed(tmp_path: Path) -> None:
     trace = Script(pace=0.001).answer(SHORT).write(tmp_path / "t")
     async with window(trace) as shown:
@@ -349,8 +367,10 @@ async def test_help_lists_the_keys_in_force(tmp_path: Path) -> None:
         await shown.shows("Block view")
         await shown.press("escape")
         await shown.type("kept")
+        talk = shown.session.conversation
         await shown.press("ctrl+y")
-        await shown.until(lambda: prompt(shown).text == "kept")
+        await shown.until(lambda: shown.session.conversation is not talk)
+        assert prompt(shown).text == "kept"
 
 
 async def test_quit_leaves_no_engine_and_loses_nothing(tmp_path: Path) -> None:
