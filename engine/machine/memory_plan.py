@@ -160,26 +160,30 @@ def memory_plan(
     device: str = "cuda",
     width: int | None = None,
     context_length: int = CONTEXT,
+    running: bool = False,
 ) -> MemoryPlan:
-    """What chat takes on `device` ("cuda" or "cpu"): weights, KV cache, workspace, runtime.
+    """What chat takes on `device` ("cpu", else a card): weights, KV cache, workspace, runtime.
 
     `width` is bytes of a weight that is not quantised and of an activation; None is what the
-    engine chooses, 2 (bfloat16) on a card and 4 (float32) on a processor.
+    engine chooses, 2 (bfloat16) on a card and 4 (float32) on a processor. With `running` the
+    runtime (torch, or CUDA's context) is there already and does not count.
     """
     on_cpu = device == "cpu"
     width = width or (4 if on_cpu else 2)
     context = min(context_length, config.max_position_embeddings)
     weights = weight_bytes(config, quantised, width=width)
     kv = kv_bytes_per_token(config, width)
-    experts = weights.pop("routed experts")
+    experts = weights["routed experts"]
+    tables = weights["embeddings"] + weights["output head"]
     parts = (
         Part("experts", experts),
-        Part("other weights", sum(weights.values())),
+        Part("other layers", sum(weights.values()) - experts - tables),
+        Part("embeddings and head", tables),
         Part("KV cache", context * kv),
         Part("workspace", _workspace(config, width) + round(context * kv * _GROWTH)),
-        Part("torch" if on_cpu else "CUDA", _CPU_RUNTIME if on_cpu else _CUDA_RUNTIME),
     )
-    return MemoryPlan(parts, context, kv * (1 + _GROWTH))
+    runtime = Part("torch", _CPU_RUNTIME) if on_cpu else Part("CUDA", _CUDA_RUNTIME)
+    return MemoryPlan((*parts, *(() if running else (runtime,))), context, kv * (1 + _GROWTH))
 
 
 def finetune_plan(

@@ -1,5 +1,7 @@
 """Whether a model fits, in words: for the hardware table, and as the refusal before a load."""
 
+from pathlib import Path
+
 from engine.config import ModelConfig
 from engine.machine.facts import Card, Process, Row, System
 from engine.machine.memory_plan import (
@@ -10,6 +12,7 @@ from engine.machine.memory_plan import (
     MemoryPlan,
     memory_plan,
 )
+from engine.machine.system import read_system
 
 DISPLAY_RESERVE = 1 << 30
 """Bytes left to a card's display, whose windows come and go while a model is loaded."""
@@ -35,6 +38,24 @@ def room(card: Card | None, system: System) -> int | None:
     return max(card.free - DISPLAY_RESERVE, 0) if card.display else card.free
 
 
+def require_room_for(folder: Path, device: str, width: int) -> None:
+    """`require_room` for the checkpoint in `folder` and what is free on `device` now.
+
+    Raises:
+        NotEnoughRoomError: as `require_room`.
+        CheckpointError: config.json cannot be used.
+    """
+    config = ModelConfig.from_pretrained(folder)
+    if device == "cpu":
+        require_room(config, device=device, free=read_system().memory_free, width=width)
+        return
+    import torch
+
+    # Takes the context that the load needs anyway, so what is free counts without it.
+    free, _ = torch.cuda.mem_get_info(torch.device(device))
+    require_room(config, device=device, free=free, width=width)
+
+
 def require_room(
     config: ModelConfig,
     *,
@@ -51,8 +72,9 @@ def require_room(
     Raises:
         NotEnoughRoomError: with what is needed by part, what is free and what to do.
     """
-    kind = device.split(":")[0]
-    plan = memory_plan(config, quantised, device=kind, width=width, context_length=SHORT_CONTEXT)
+    plan = memory_plan(
+        config, quantised, device=device, width=width, context_length=SHORT_CONTEXT, running=True
+    )
     if plan.total <= free:
         return
     where = "of memory" if device == "cpu" else f"on {device}"
