@@ -70,9 +70,12 @@ class Report:
         return printable("\n".join(lines))
 
 
-def examine(hardware: Hardware | None = None, test: Callable[[str], Row] = self_test) -> Report:
-    """The hardware's rows (None: this machine's), a self-test, and the files and models."""
-    hardware, tests = _tested(hardware or probe(), test)
+def examine(
+    hardware: Hardware | None = None, test: Callable[[str], Row] | None = None
+) -> Report:
+    """The hardware's rows (None: this machine's), those of a self-test (None: the real one) on its
+    device, and those of the files and models."""
+    hardware, tests = _tested(hardware or probe(), test or self_test)
     demo = _model_row("Demo model", DEMO, "reinstall orl-chat.", missing="no")
     fetch = f"hf download {DEFAULT_REPO}" if hardware.runs_large else ""
     large = _model_row("Large model", DEFAULT_REPO, fetch, missing="warn")
