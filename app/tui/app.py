@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import App, SystemCommand
+from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.screen import Screen
@@ -138,6 +138,11 @@ class OrlChat(App[int]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What Ctrl+P offers."""
         return commands(self)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """A key that comes while the program is closing finds no screen: that is no failure."""
+        if not (self._exit and isinstance(error, ScreenStackError)):
+            super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
         """A traceback without locals goes to the log, a sentence to the terminal."""
