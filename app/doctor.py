@@ -70,9 +70,7 @@ class Report:
         return printable("\n".join(lines))
 
 
-def examine(
-    hardware: Hardware | None = None, test: Callable[[str], Row] | None = None
-) -> Report:
+def examine(hardware: Hardware | None = None, test: Callable[[str], Row] | None = None) -> Report:
     """The hardware's rows (None: this machine's), those of a self-test (None: the real one) on its
     device, and those of the files and models."""
     hardware, tests = _tested(hardware or probe(), test or self_test)
