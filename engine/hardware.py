@@ -25,9 +25,9 @@ from engine.machine.memory_plan import (
 )
 from engine.machine.nvml import import_nvml, read_driver
 from engine.machine.room import chat_row, finetune_row, room
-from engine.machine.rows_cards import card_rows
+from engine.machine.rows_cards import card_rows, why_not
 from engine.machine.rows_driver import driver_rows, has_conditional_nodes
-from engine.machine.rows_software import blocking_rows, software_rows
+from engine.machine.rows_software import best_on_bus, blocking_rows, software_rows
 from engine.machine.system import read_system
 from engine.machine.torch_build import free_memory, import_torch, read_torch
 
@@ -170,7 +170,7 @@ def probe(sources: Sources | None = None, large: Large | None = None) -> Hardwar
         device=_device(card),
         can_chat=usable,
         can_finetune=usable,
-        summary=_blocked(blocking[0]) if blocking else _summary(large, card, chat, finetune),
+        summary=_blocked(blocking[0]) if blocking else _summary(large, facts, card, chat, finetune),
         gpu=card,
         gpus=facts.cards,
         chat_memory=chat,
@@ -198,10 +198,14 @@ def _blocked(row: Row) -> str:
     return f"orl-chat cannot run here: {row.name} {row.found}. To mend it: {row.fix}"
 
 
-def _summary(large: Large, card: Card | None, chat: Fit, finetune: Fit) -> str:
+def _summary(large: Large, facts: Facts, card: Card | None, chat: Fit, finetune: Fit) -> str:
     if card is None:
+        why = "No NVIDIA card can be used here"
+        if facts.cards:
+            best = best_on_bus(facts.cards)
+            why = f"{best.label} ({best.name}) cannot be used: {why_not(best, facts)[0]}"
         return (
-            "No NVIDIA card can be used here, so the demo model runs on the processor: "
+            f"{why}, so the demo model runs on the processor: "
             "a real block-diffusion model, but a very small one."
         )
     where = f"{card.label} ({card.name})"

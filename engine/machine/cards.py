@@ -122,12 +122,12 @@ def is_usable(card: Card, torch: TorchBuild) -> bool:
 
 
 def choose(cards: tuple[Card, ...], torch: TorchBuild, need: int) -> Card | None:
-    """The card to use: one on which `need` bytes are free if there is any, then one with FP4
-    units, then the one with most free memory, then torch's first."""
+    """The card to use: one with `need` bytes to spare if there is any, then one with FP4
+    units, then the one with most to spare, then torch's first."""
     usable = [card for card in cards if is_usable(card, torch)]
     return min(usable, key=lambda card: _rank(card, need), default=None)
 
 
 def _rank(card: Card, need: int) -> tuple[bool, bool, int, int]:
-    free = card.free or 0
+    free = card.spare or 0
     return (free < need, fp4_plan(card.capability) != "native", -free, card.torch_index or 0)

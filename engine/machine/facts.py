@@ -29,6 +29,10 @@ class Row:
     fix: str = ""
 
 
+DISPLAY_RESERVE = 1 << 30
+"""Bytes left to a card's display, whose windows come and go while a model is loaded."""
+
+
 @dataclass(frozen=True)
 class Process:
     """A program that holds memory of a card; None where the driver does not say how much."""
@@ -70,6 +74,13 @@ class Card:
     def label(self) -> str:
         """What the card is called in rows."""
         return f"GPU {self.torch_index if self.index is None else self.index}"
+
+    @property
+    def spare(self) -> int | None:
+        """Bytes that a model may take of the card's own memory; None: unknown, or it has none."""
+        if self.free is None:
+            return None
+        return max(self.free - DISPLAY_RESERVE, 0) if self.display else self.free
 
     @property
     def short_id(self) -> str:

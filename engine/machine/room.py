@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from engine.config import ModelConfig
-from engine.machine.facts import Card, Process, Row, System
+from engine.machine.facts import DISPLAY_RESERVE, Card, Process, Row, State, System
 from engine.machine.memory_plan import (
     SHORT_CONTEXT,
     UNQUANTISED,
@@ -13,9 +13,6 @@ from engine.machine.memory_plan import (
     memory_plan,
 )
 from engine.machine.system import read_system
-
-DISPLAY_RESERVE = 1 << 30
-"""Bytes left to a card's display, whose windows come and go while a model is loaded."""
 
 _NAMED_PROCESSES = 4
 
@@ -33,9 +30,7 @@ def room(card: Card | None, system: System) -> int | None:
     """Bytes a model may take of the card, or of the machine's memory without one; None: unknown."""
     if card is None or card.unified:
         return system.memory_free
-    if card.free is None:
-        return None
-    return max(card.free - DISPLAY_RESERVE, 0) if card.display else card.free
+    return card.spare
 
 
 def require_room_for(folder: Path, device: str, width: int) -> None:
@@ -81,7 +76,7 @@ def require_room(
     raise NotEnoughRoomError(
         f"This model needs {gib(plan.total)} {where} ({parts(plan)}), and {gib(free)} are free. "
         "Close programs that hold memory, choose a smaller model, or load it all the same with "
-        "--allow-spill, which may fail or be very slow."
+        "orl-chat ask --allow-spill, which may fail or be very slow."
     )
 
 
@@ -102,7 +97,8 @@ def chat_row(model: str, fit: Fit, card: Card | None, system: System) -> Row:
     found, need = found + _held(card), f"{gib(fit.missing)} more"
     if fit.usable:
         return Row(name, "warn", found, need, f"a context of up to {fit.context:,} tokens fits.")
-    return Row(name, "no", found, need, _make_room(fit, card, system))
+    state: State = "no" if card else "warn"  # nobody expects it of a processor
+    return Row(name, state, found, need, _make_room(fit, card, system))
 
 
 def finetune_row(model: str, fit: Fit, card: Card | None, system: System) -> Row:

@@ -1,8 +1,8 @@
 """Rows about the cards: what each is, which one is used, and why another is not."""
 
 from engine.machine.cards import LEAST, fp4_plan, generation, is_usable
-from engine.machine.facts import Card, Facts, Row
-from engine.machine.room import DISPLAY_RESERVE, gib
+from engine.machine.facts import DISPLAY_RESERVE, Card, Facts, Row
+from engine.machine.room import gib
 from engine.machine.rows_driver import is_too_old
 from engine.machine.rows_software import lacks_kernels
 
@@ -35,7 +35,7 @@ def _card_row(card: Card, facts: Facts, chosen: Card | None) -> Row:
     if is_usable(card, facts.torch):
         assert chosen is not None
         return Row(card.label, "ok", f"{found}; not used, {chosen.label} suits better")
-    why, fix = _why_not(card, facts)
+    why, fix = why_not(card, facts)
     hidden = _hidden(facts) and chosen is not None
     return Row(card.label, "ok" if hidden else "no", f"{found}; {why}", "", "" if hidden else fix)
 
@@ -60,8 +60,8 @@ def describe(card: Card, *, amd: bool = False) -> str:
     return ", ".join(parts)
 
 
-def _why_not(card: Card, facts: Facts) -> tuple[str, str]:
-    """Why a card is not used, and the way out."""
+def why_not(card: Card, facts: Facts) -> tuple[str, str]:
+    """Why a card cannot be used, and the way out."""
     torch = facts.torch
     if card.capability is not None and card.capability < LEAST and not torch.rocm:
         return "too old: compute 8.0 (Ampere) is needed", "use the demo model on the processor."

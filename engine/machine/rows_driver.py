@@ -26,7 +26,7 @@ def driver_rows(facts: Facts) -> list[Row]:
     else:
         rows = [_version_row(facts)]
     if system.denied and driver.trouble != "no rights":
-        rows.append(_rights_row(system))
+        rows.append(_rights_row(facts))
     elif system.no_uvm and not facts.torch.devices:
         rows.append(Row(
             "Rights", "no", "the driver's memory module (nvidia-uvm) is not loaded, so CUDA cannot "
@@ -124,10 +124,10 @@ def _no_library(system: System, *, card: bool) -> tuple[str, str]:
     return "none, but there is an NVIDIA card", install_driver(system)
 
 
-def _rights_row(system: System) -> Row:
-    files = ", ".join(system.denied)
-    found = f"this user may not open {files}"
-    return Row("Rights", "no", found, "read and write", may_open(system))
+def _rights_row(facts: Facts) -> Row:
+    found = f"this user may not open {', '.join(facts.system.denied)}"
+    state: State = "warn" if facts.torch.devices else "no"
+    return Row("Rights", state, found, "read and write", may_open(facts.system))
 
 
 def _branch(driver: Driver) -> int:

@@ -246,7 +246,7 @@ def test_little_memory() -> None:
     found = row(hardware, "Memory")
     assert found.state == "warn"
     assert "container's limit" in found.found
-    assert row(hardware, "Chat memory").state == "no"
+    assert row(hardware, "Chat memory").state == "warn"
     assert "demo" in row(hardware, "Chat memory").fix
 
 

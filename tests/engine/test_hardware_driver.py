@@ -118,6 +118,7 @@ def test_a_driver_too_old_for_the_torch_build() -> None:
     assert found.need == "580 or newer, since PyTorch was built for CUDA 13.0"
     assert found.fix == "sudo apt install nvidia-driver-580-open"
     assert "driver is too old" in row(hardware, "GPU 0").found
+    assert "RTX 5090) cannot be used: the driver is too old" in hardware.summary
 
 
 def test_a_driver_that_is_older_than_the_build_but_works() -> None:
