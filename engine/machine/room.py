@@ -94,7 +94,7 @@ def chat_row(model: str, fit: Fit, card: Card | None, system: System) -> Row:
     if fit.fits:
         found += f", enough for {fit.context:,} tokens of context"
         return Row(name, "ok", found if card else f"{found}, but a processor is very slow with it")
-    found, need = found + _held(card), f"{gib(fit.missing)} more"
+    found, need = found + held_by(card), f"{gib(fit.missing)} more"
     if fit.usable:
         return Row(name, "warn", found, need, f"a context of up to {fit.context:,} tokens fits.")
     state: State = "no" if card else "warn"  # nobody expects it of a processor
@@ -123,7 +123,7 @@ def _reserved(card: Card | None) -> str:
     return f" after {gib(DISPLAY_RESERVE)} for the display" if card and card.display else ""
 
 
-def _held(card: Card | None) -> str:
+def held_by(card: Card | None) -> str:
     """Who holds the card's memory, by name."""
     if card is None or not card.processes:
         return ""

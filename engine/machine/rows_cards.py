@@ -2,7 +2,7 @@
 
 from engine.machine.cards import LEAST, fp4_plan, generation, is_usable
 from engine.machine.facts import DISPLAY_RESERVE, Card, Facts, Row
-from engine.machine.room import gib
+from engine.machine.room import gib, held_by
 from engine.machine.rows_driver import is_too_old
 from engine.machine.rows_software import lacks_kernels
 
@@ -34,7 +34,8 @@ def _card_row(card: Card, facts: Facts, chosen: Card | None) -> Row:
         return Row(card.label, "ok", found + ("; this one is used" if several else ""))
     if is_usable(card, facts.torch):
         assert chosen is not None
-        return Row(card.label, "ok", f"{found}; not used, {chosen.label} suits better")
+        found = f"{found}{held_by(card)}; not used, {chosen.label} suits better"
+        return Row(card.label, "ok", found)
     why, fix = why_not(card, facts)
     hidden = _hidden(facts) and chosen is not None
     return Row(card.label, "ok" if hidden else "no", f"{found}; {why}", "", "" if hidden else fix)

@@ -44,7 +44,7 @@ def has_conditional_nodes(driver: Driver) -> bool:
 
 def graphs_row(driver: Driver) -> Row:
     assert driver.cuda is not None
-    need = "CUDA 12.4 for loops within a graph"
+    need = "CUDA 12.4 or newer"
     if has_conditional_nodes(driver):
         return Row("CUDA graphs", "ok", "loops within a graph", need)
     found = f"CUDA {_dotted(driver.cuda)} has no loops within a graph; the processor drives them"

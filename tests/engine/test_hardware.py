@@ -136,8 +136,9 @@ def test_several_cards_by_uuid_whatever_the_order() -> None:
 def test_of_two_blackwells_the_emptier_one_and_never_a_full_one() -> None:
     busy, empty = Gpu(free=14.0), Gpu(uuid="GPU-99990000-1111")
     assert machine(Nvml(busy, empty), Torch(busy, empty)).device == "cuda:1"
-    full = Gpu(free=2.0)
-    hardware = machine(Nvml(full, RTX_3090), Torch(full, RTX_3090))
+    full = Gpu(free=2.0, processes=[(1, 29.0)])
+    hardware = machine(Nvml(full, RTX_3090, names={1: "game"}), Torch(full, RTX_3090))
+    assert "held by game (29.0 GiB); not used" in row(hardware, "GPU 0").found
     assert hardware.device == "cuda:1", "better without FP4 units than without room"
     assert hardware.runs_large
 
