@@ -77,10 +77,12 @@ class Engine:
         if activations not in ("auto", "bf16", "nvfp4"):
             raise ValueError(f"activations must be auto, bf16 or nvfp4, got {activations!r}")
         target = pick_device(device)
-        folder, resolved = Path(path), _resolve_dtype(dtype, target)
+        folder = Path(path)
         if not allow_spill:
-            require_room_for(folder, str(target), resolved.itemsize)
-        model = load_model(folder, device=target, dtype=resolved, progress=progress)
+            require_room_for(folder, str(target), _resolve_dtype(dtype, target).itemsize)
+        model = load_model(
+            folder, device=target, dtype=_resolve_dtype(dtype, target), progress=progress
+        )
         if target.type == "cpu":
             set_threads(sum(p.numel() for p in model.parameters()))
         if adapter is not None:

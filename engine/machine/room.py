@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from engine.config import ModelConfig
+from engine.config import ModelConfig, read_json
 from engine.machine.facts import DISPLAY_RESERVE, Card, Process, Row, State, System
 from engine.machine.memory_plan import (
+    LINEARS,
     SHORT_CONTEXT,
     UNQUANTISED,
     Fit,
@@ -40,15 +41,24 @@ def require_room_for(folder: Path, device: str, width: int) -> None:
         NotEnoughRoomError: as `require_room`.
         CheckpointError: config.json cannot be used.
     """
-    config = ModelConfig.from_pretrained(folder)
+    config, quantised = ModelConfig.from_pretrained(folder), _quantised(folder)
+    require_room(config, device=device, free=_free_now(device), width=width, quantised=quantised)
+
+
+def _free_now(device: str) -> int:
+    """Free bytes by CUDA itself, which takes the context there that the load needs anyway."""
     if device == "cpu":
-        require_room(config, device=device, free=read_system().memory_free, width=width)
-        return
+        return read_system().memory_free
     import torch
 
-    # Takes the context that the load needs anyway, so what is free counts without it.
-    free, _ = torch.cuda.mem_get_info(torch.device(device))
-    require_room(config, device=device, free=free, width=width)
+    free: int = torch.cuda.mem_get_info(torch.device(device))[0]
+    return free
+
+
+def _quantised(folder: Path) -> frozenset[Kind]:
+    """The most that a checkpoint may hold in NVFP4, by its own word: a refusal must be certain."""
+    declared = read_json(folder / "config.json").get("quantization_config")
+    return LINEARS if declared or (folder / "hf_quant_config.json").exists() else UNQUANTISED
 
 
 def require_room(

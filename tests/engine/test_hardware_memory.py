@@ -1,7 +1,8 @@
 """What a model takes, from its config alone, and the refusal of one that will not fit."""
 
+import json
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from engine.machine.memory_plan import (
     parameters,
     weight_bytes,
 )
-from engine.machine.room import NotEnoughRoomError, require_room
+from engine.machine.room import NotEnoughRoomError, require_room, require_room_for
 from engine.model.transformer import LLaDA2Model
 from tests.conftest import TINY
 
@@ -158,3 +159,21 @@ def test_the_engine_asks_before_it_loads(tiny_checkpoint: Path) -> None:
         Engine.load(tiny_checkpoint, device="cpu", progress=lambda done, total: read.append(done))
     assert read == [], "no weight was read"
     assert Engine.load(tiny_checkpoint, device="cpu", allow_spill=True).parameters > 0
+
+
+@pytest.mark.parametrize("declared", ["in config.json", "beside it", "nowhere"])
+def test_quantised_weights_are_counted_as_such(
+    declared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data: dict[str, Any] = {**asdict(MINI), "model_type": "llada2_moe"}
+    if declared == "in config.json":
+        data["quantization_config"] = {"quant_method": "modelopt"}
+    if declared == "beside it":
+        (tmp_path / "hf_quant_config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(json.dumps(data))
+    monkeypatch.setattr("engine.machine.room.read_system", lambda: System(memory_free=20 << 30))
+    if declared == "nowhere":
+        with pytest.raises(NotEnoughRoomError):
+            require_room_for(tmp_path, "cpu", 2)
+    else:
+        require_room_for(tmp_path, "cpu", 2)
