@@ -209,17 +209,9 @@ def doctor(
     """Say what this machine can do, and what is missing. Fails when chat cannot run at all."""
 
     def command() -> int:
-        import json
+        from app.commands.doctor import doctor as tell
 
-        from app.doctor import examine
-
-        found = examine()
-        if report:
-            from app.report import for_bug_report
-
-            found = for_bug_report(found)
-        print(json.dumps(found.to_json()) if as_json else found.to_text())
-        return 0 if found.can_chat else 1
+        return tell(as_json=as_json, for_bug_report=report)
 
     _end(command)
 
