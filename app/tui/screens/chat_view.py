@@ -165,7 +165,9 @@ class ChatView(Screen[None]):
         mode = session.settings.block_view
         seen = mode != "off" and turn is not None and turn.live.picture is not None
         block.set_class(not seen, "-off")
-        block.show(turn.live if turn else None, "slow motion" if mode == "slow" else "")
+        over = turn is not None and turn is not session.turn
+        note = "last picture" if over else "slow motion" if mode == "slow" else ""
+        block.show(turn.live if turn else None, note)
 
     def refresh_status(self) -> None:
         """What is going on, and the clock."""

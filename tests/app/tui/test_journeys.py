@@ -277,10 +277,10 @@ async def test_block_views_and_slow_motion(tmp_path: Path) -> None:
     async with window(trace, slow_steps_per_second=50) as shown:
         await shown.ready()
         await shown.press("ctrl+t")
-        await shown.shows("slow motion: 50 steps/s, speed not measured")
+        await shown.shows("slow motion: 50 steps/s")
         await shown.ask("Go")
         await shown.answered()
-        await shown.shows("Block 1 · step 4 of 4 · 32 of 32 set · slow motion")
+        await shown.shows("Block 1 · step 4 of 4 · 32 of 32 set · last picture")
         await shown.shows("not measured")
         await shown.shows("slow motion: speed not measured")
         await shown.press("ctrl+t")
