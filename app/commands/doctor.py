@@ -1,8 +1,9 @@
 """`orl-chat doctor`: the report on stdout, as text or as one JSON object."""
 
 import json
+import shutil
 
-from app.doctor import examine
+from app.doctor import WIDTH, examine
 
 
 def doctor(*, as_json: bool, for_bug_report: bool) -> int:
@@ -12,5 +13,6 @@ def doctor(*, as_json: bool, for_bug_report: bool) -> int:
         from app.report import for_bug_report as without_personal_data
 
         found = without_personal_data(found)
-    print(json.dumps(found.to_json()) if as_json else found.to_text())
+    width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
+    print(json.dumps(found.to_json()) if as_json else found.to_text(width))
     return 0 if found.can_chat else 1

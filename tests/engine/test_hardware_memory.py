@@ -68,7 +68,7 @@ def test_bytes_by_kind() -> None:
 
 @pytest.mark.parametrize(
     ("quantised", "width", "gigabytes"),
-    # The sizes that the design counted by hand: bf16, experts in NVFP4, every linear in NVFP4.
+    # Counted by hand: bf16, experts in NVFP4, every linear in NVFP4, that in a processor's float32.
     [(frozenset(), 2, 32.5), (EXPERTS, 2, 10.5), (LINEARS, 2, 10.1), (LINEARS, 4, 11.4)],
 )
 def test_the_sizes_of_mini(quantised: frozenset[Any], width: int, gigabytes: float) -> None:
