@@ -28,6 +28,7 @@ Model = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Adapter = Annotated[str | None, typer.Option(metavar="DIR", help="An adapter to put onto it.")]
+Spill = Annotated[bool, typer.Option("--allow-spill", help="Load although memory looks too short.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Preset = Annotated[str | None, typer.Option(metavar="speed|quality|careful", help="Thresholds.")]
 
@@ -137,6 +138,7 @@ def ask(  # noqa: PLR0913 - one argument an option
     ] = True,
     device: Device = "auto",
     adapter: Adapter = None,
+    allow_spill: Spill = False,
     as_json: Json = False,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Record every step.")] = None,
 ) -> None:
@@ -166,6 +168,7 @@ def ask(  # noqa: PLR0913 - one argument an option
                 device=device,
                 adapter=adapter,
                 trace=trace,
+                allow_spill=allow_spill,
                 as_json=as_json,
                 decoding={**decoding, "overlap": overlap},
             )
@@ -181,6 +184,7 @@ def evaluate(
     preset: Preset = None,
     device: Device = "auto",
     adapter: Adapter = None,
+    allow_spill: Spill = False,
     as_json: Json = False,
 ) -> None:
     """Accuracy and tokens per forward on the demo's held-out questions, preset by preset."""
@@ -189,23 +193,25 @@ def evaluate(
         from app.commands.evaluate import Eval
         from app.commands.evaluate import evaluate as run_evaluation
 
-        return run_evaluation(Eval(model or _settings().model, n, preset, device, adapter, as_json))
+        name = model or _settings().model
+        return run_evaluation(Eval(name, n, preset, device, adapter, allow_spill, as_json))
 
     _end(command)
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Say what this machine can do, and what is missing."""
+def doctor(
+    as_json: Json = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Without personal data, for a bug report.")
+    ] = False,
+) -> None:
+    """Say what this machine can do, and what is missing. Fails when chat cannot run at all."""
 
     def command() -> int:
-        import json
+        from app.commands.doctor import doctor as tell
 
-        from app.doctor import examine
-
-        report = examine()
-        print(json.dumps(report.to_json()) if as_json else report.to_text())
-        return 0 if report.can_chat else 1
+        return tell(as_json=as_json, for_bug_report=report)
 
     _end(command)
 
