@@ -42,7 +42,7 @@ class Limits:
     """What a program may use.
 
     Attributes:
-        seconds: of wall time.
+        seconds: of wall time: more than computing takes, since the machine may be busy.
         cpu_seconds: of each process.
         memory: bytes of all its processes together.
         file, disk: bytes of one file, and of all.
@@ -51,7 +51,7 @@ class Limits:
         open_files: of each process.
     """
 
-    seconds: float = 5.0
+    seconds: float = 10.0
     cpu_seconds: float = 5.0
     memory: int = 1 << 30
     file: int = 16 << 20

@@ -38,7 +38,7 @@ def version() -> int:
         return 0
 
 
-def allow_only(readable: Iterable[str], writable: str, devices: Iterable[str]) -> None:
+def allow_only(readable: Iterable[str], writable: str | None, devices: Iterable[str]) -> None:
     """No file but those below `readable` (to read and run), `writable` and `devices`."""
     known = version()
     everything = (1 << _RIGHTS.get(known, _MOST_RIGHTS)) - 1
@@ -52,7 +52,8 @@ def allow_only(readable: Iterable[str], writable: str, devices: Iterable[str]) -
     for path in devices:
         _allow(ruleset, path, _READ_FILE | _WRITE_FILE)
     dangerous = _MAKE_CHARACTER_DEVICE | _MAKE_BLOCK_DEVICE | _DEVICE_CONTROL
-    _allow(ruleset, writable, everything & ~dangerous)
+    if writable is not None:
+        _allow(ruleset, writable, everything & ~dangerous)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.syscall(_RESTRICT, "landlock_restrict_self", ruleset, 0)
     os.close(ruleset)

@@ -21,7 +21,7 @@ from finetune.jail import calls, kernel, landlock, namespaces, processes
 
 INTERVAL = 0.02
 PATIENCE = 2.0
-NICENESS = 5  # the watcher comes first
+SPARE_PROCESSES = 16  # the kernel's bound lies above the watcher's, which can say what it was
 _CONTAINED = ("namespaces", "inside")
 
 
@@ -82,7 +82,7 @@ def _supervise(order: dict[str, Any]) -> dict[str, Any]:
 def _watch(child: int, order: dict[str, Any], start: float) -> tuple[int | None, str | None]:
     """Until the program ends or is ended: its exit status, and the limit that it ran into."""
     limits = order["limits"]
-    work = None if order["mode"] in _CONTAINED else order["folder"]
+    work = {"namespaces": None, "inside": namespaces.WORK}.get(order["mode"], order["folder"])
     limit = None
     while True:
         if (status := processes.reap().get(child)) is not None:
@@ -141,7 +141,6 @@ def _become(order: dict[str, Any], failure: int) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         kernel.die_with_parent()
-        os.nice(NICENESS)
         _set_limits(order)
         if order["mode"] == "filters" and landlock.version():
             devices = [f"/dev/{name}" for name in namespaces.DEVICES]
@@ -185,7 +184,7 @@ def _set_limits(order: dict[str, Any]) -> None:
         "RLIMIT_NOFILE": (limits["open_files"],) * 2,
     }
     if order["running"] is not None:
-        wanted["RLIMIT_NPROC"] = (limits["processes"] + order["running"],) * 2
+        wanted["RLIMIT_NPROC"] = (limits["processes"] + order["running"] + SPARE_PROCESSES,) * 2
     for name, pair in wanted.items():
         try:
             resource.setrlimit(getattr(resource, name), pair)
