@@ -243,7 +243,10 @@ class DecodeConfig:
             _check_range("top_p", self.top_p, 0.0, 1.0)
         if self.seed is not None and not (_is_int(self.seed) and 0 <= self.seed < 1 << 64):
             raise ValueError(f"seed must be a whole number in [0, 2**64), got {self.seed!r}")
-        if isinstance(self.stop_strings, str) or not all(self.stop_strings):
+        for id in (*(self.stop_ids or ()), self.mask_id or 0):
+            _check_int("a stop or mask id", id, 0)
+        texts = self.stop_strings
+        if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts):
             raise ValueError("stop_strings must be a sequence of texts that are not empty")
 
     @classmethod

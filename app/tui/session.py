@@ -83,7 +83,7 @@ class ChatSession:
         question = talk.unsent or Entry("user", text)
         question.content, question.reason, talk.unsent = text, None, None
         if not talk.title:
-            talk.title = " ".join(text.split())[:60]
+            talk.title = conversations.title_of(text)
         talk.entries.append(question)
         self.keeper.question(talk, question)
         self._begin(question)

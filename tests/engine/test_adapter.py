@@ -165,7 +165,8 @@ class TestLoRA:
         [
             {"r": None}, {"r": 0}, {"r": -1}, {"r": "4"}, {"r": True}, {"r": 4.0},
             {"lora_alpha": None}, {"lora_alpha": "8"}, {"lora_alpha": True},
-            {"lora_alpha": float("nan")}, {"lora_alpha": float("inf")}, {"r": 10**400}, {"r": 1 << 40}, {"lora_alpha": 10**400},
+            {"lora_alpha": float("nan")}, {"lora_alpha": float("inf")}, {"lora_alpha": 10**400},
+            {"r": 10**400}, {"r": 1 << 40},
         ],
     )  # fmt: skip
     def test_impossible_numbers(

@@ -43,7 +43,7 @@ class ChatView(Screen[None]):
             yield LivePanel(id="live-panel")
         yield BlockView()
         yield LiveLine(id="live-line")
-        yield Prompt(self._history)
+        yield Prompt(self._history, self.ask)
         yield StatusLine()
         yield KeyBar()
         yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
@@ -132,12 +132,12 @@ class ChatView(Screen[None]):
         talk = self.session.conversation
         transcript = self.query_one(Transcript)
         transcript.title(talk.title)
-        await transcript.sync(talk)
         transcript.can_focus = bool(talk.entries)
-        cards = self.query(WelcomeCard)
-        if talk.entries:
-            await cards.remove()
-        elif not cards:
+        with self.app.batch_update():
+            if talk.entries:
+                await self.query(WelcomeCard).remove()
+            await transcript.sync(talk)
+        if not talk.entries and not self.query(WelcomeCard):
             await transcript.show_top(WelcomeCard(self.session.engine, self._recent()))
 
     def _offer_draft(self) -> None:
@@ -165,7 +165,9 @@ class ChatView(Screen[None]):
         mode = session.settings.block_view
         seen = mode != "off" and turn is not None and turn.live.picture is not None
         block.set_class(not seen, "-off")
-        block.show(turn.live if turn else None, "slow motion" if mode == "slow" else "")
+        over = turn is not None and turn is not session.turn
+        note = "last picture" if over else "slow motion" if mode == "slow" else ""
+        block.show(turn.live if turn else None, note)
 
     def refresh_status(self) -> None:
         """What is going on, and the clock."""
@@ -180,6 +182,16 @@ class ChatView(Screen[None]):
             return self.session.store.chats(limit=RECENT)
         except StoreError:
             return []
+
+    def ask(self, text: str) -> bool:
+        """Send a message; False, and a word about it, when it cannot be sent now."""
+        return self.say(self.session.ask(text))
+
+    def say(self, refusal: str | None) -> bool:
+        """Show why something was not done; True when nothing was refused."""
+        if refusal is not None:
+            self.notify(refusal, markup=False, timeout=3)
+        return refusal is None
 
     def _history(self) -> list[str]:
         """Prompts of this window and of this chat, each once, the latest last."""

@@ -52,6 +52,8 @@ class Transcript(VerticalScroll):
         self.conversation = Conversation()
         self._first = 0
         self._loading = False
+        self._below: float | None = None
+        """Lines below the first one that was read when older messages were asked for."""
 
     def compose(self) -> ComposeResult:
         row = EarlierRow(markup=False)
@@ -74,6 +76,7 @@ class Transcript(VerticalScroll):
 
     def follow(self) -> None:
         """Go to the end and stay there; twice, because what was just mounted has no size yet."""
+        self._below = None
         self.anchor()
         self.call_after_refresh(self.anchor)
 
@@ -129,14 +132,16 @@ class Transcript(VerticalScroll):
             widgets = [self._widget(entry) for entry in entries[start : self._first]]
             self._first = start
             self.release_anchor()
-            below = self.max_scroll_y - self.scroll_y
+            self._below = self.max_scroll_y - self.scroll_y
             await self._talk.mount_all(widgets, after=0)
             self._refresh_row()
-            self.call_after_refresh(
-                lambda: self.scroll_to(y=self.max_scroll_y - below, animate=False)
-            )
+            self.call_after_refresh(self._back_to_reading)
         finally:
             self._loading = False
+
+    def _back_to_reading(self) -> None:
+        if self._below is not None:
+            self.scroll_to(y=self.max_scroll_y - self._below, animate=False)
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         """Reaching the top by scrolling brings older messages."""

@@ -54,10 +54,11 @@ class Script:
         return self
 
     def messages(self, *messages: EngineMessage) -> "Script":
-        """An answer given message by message; their ids should be that of `next_id`."""
+        """An answer given message by message; their ids should be that of `next_id`. They come
+        slowly enough for every step to be sent."""
         self._begin()
-        for message in messages:
-            self._add(0.0, message)
+        for number, message in enumerate(messages):
+            self._add(number * 0.1, message)
         return self
 
     @property

@@ -22,7 +22,7 @@ from app.protocol import (
 from app.settings import SettingsFile
 from app.store import Store
 from app.tui import status
-from app.tui.conversation import Entry, request_messages
+from app.tui.conversation import Entry, request_messages, title_of
 from app.tui.session import ChatSession
 from app.tui.state import Phase, Problem, Turn
 from tests.app.tui.recording import READY
@@ -368,6 +368,12 @@ def test_answers_without_text_are_not_sent() -> None:
                Entry("assistant", "old"), Entry("assistant", "new"), Entry("user", "c"),
                Entry("assistant", "x")]  # fmt: skip
     assert [m["content"] for m in request_messages(entries, " ")] == ["a", "b", "new", "c"]
+
+
+def test_a_chat_is_named_by_its_first_message() -> None:
+    assert title_of(" How\n do  I? ") == "How do I?"
+    assert title_of("word " * 20) == "word " * 11 + "word…"
+    assert len(title_of("x" * 200)) == 60
 
 
 def test_the_top_bar_and_status_words() -> None:
