@@ -94,9 +94,9 @@ def mathematics(options: Mapping[str, Any], text: str, answer: str | None) -> Ju
     from math_verify import parse, verify  # an extra, and slow to import
 
     # Its own time limits need the main thread's alarm; this process has another.
-    expected = parse(answer or "", parsing_timeout=None) or parse(
-        f"${answer}$", parsing_timeout=None
-    )
+    reference = answer or ""
+    marked = any(mark in reference for mark in ("$", "\\boxed", "\\(", "\\["))
+    expected = parse(reference if marked else f"${reference}$", parsing_timeout=None)
     if not expected:
         return False, f"the reference {shown(answer or '')} is no mathematics"
     given = parse(text, parsing_timeout=None) or parse(f"${text}$", parsing_timeout=None)

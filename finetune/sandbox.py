@@ -25,6 +25,7 @@ from typing import IO, Any, Literal
 import psutil
 
 from finetune.isolation import Isolation, candidates, interpreter
+from finetune.output import Output
 
 Limit = Literal["time", "cpu", "memory", "processes", "disk", "output"]
 
@@ -220,27 +221,6 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
             continue
 
 
-class _Output:
-    """A stream's first and last bytes."""
-
-    def __init__(self, kept: int) -> None:
-        self._half = kept // 2
-        self._head, self._tail = bytearray(), bytearray()
-        self.total = 0
-
-    def add(self, data: bytes) -> None:
-        self.total += len(data)
-        room = max(self._half - len(self._head), 0)
-        self._head += data[:room]
-        self._tail += data[room:]
-        del self._tail[: -self._half]
-
-    def text(self) -> str:
-        left_out = self.total - len(self._head) - len(self._tail)
-        between = f"\n[{left_out:,} bytes left out]\n".encode() if left_out else b""
-        return (bytes(self._head) + between + bytes(self._tail)).decode("utf-8", "replace")
-
-
 class _Watch:
     """Reads what a program prints and what its launcher reports, until the launcher is done."""
 
@@ -248,7 +228,7 @@ class _Watch:
         assert process.stdout is not None
         assert process.stderr is not None
         self._limits = limits
-        self._outputs = {process.stdout: _Output(limits.kept), process.stderr: _Output(limits.kept)}
+        self._outputs = {process.stdout: Output(limits.kept), process.stderr: Output(limits.kept)}
         self._names = (process.stdout, process.stderr)
         self._report, self.reported = report, b""
         self._limit: Limit | None = None

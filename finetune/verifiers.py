@@ -7,7 +7,7 @@ A verifier never raises: what goes wrong is a verdict with `error`, which is not
 
 import importlib.util
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -165,8 +165,7 @@ def make_verifier(
     if code := needs_code(prompts):
         if not run_code:
             raise VerifierError(f"{describe_code(code)}, which was not allowed.")
-        runs_python = any(_spec(prompt).kind == "python" for prompt in code)
-        if runs_python and (isolation or sandbox_kind()).name == "none":
+        if runs_programs(code) and (isolation or sandbox_kind()).name == "none":
             raise VerifierError((isolation or sandbox_kind()).words)
     return Verifier(
         folder=Path(folder).absolute(),
@@ -181,13 +180,23 @@ def needs_code(prompts: Iterable[Prompt]) -> list[Prompt]:
     return [prompt for prompt in prompts if _spec(prompt).runs_code]
 
 
-def describe_code(prompts: Iterable[Prompt]) -> str:
-    """What their verifiers run, as the beginning of a sentence."""
+def runs_functions(prompts: Iterable[Prompt]) -> list[str]:
+    """The functions that these verifiers call, by name; they run with the user's rights."""
     specs = [_spec(prompt) for prompt in prompts]
-    functions = sorted({spec.function for spec in specs if spec.function})
-    parts = [f"the functions {', '.join(functions[:5])}"] if functions else []
-    if any(spec.kind == "python" for spec in specs):
-        parts.insert(0, "programs that the model writes")
+    return sorted({spec.function for spec in specs if spec.runs_code and spec.function})
+
+
+def runs_programs(prompts: Iterable[Prompt]) -> bool:
+    """Whether these verifiers run what the model writes, in the sandbox."""
+    return any(_spec(prompt).kind == "python" for prompt in prompts)
+
+
+def describe_code(prompts: Sequence[Prompt]) -> str:
+    """What their verifiers run, as the beginning of a sentence."""
+    functions = runs_functions(prompts)
+    parts = ["programs that the model writes"] if runs_programs(prompts) else []
+    if functions:
+        parts.append(f"the function{'s' * (len(functions) > 1)} {', '.join(functions[:5])}")
     return f"These prompts run {' and '.join(parts)}"
 
 
