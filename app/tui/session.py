@@ -227,7 +227,7 @@ class ChatSession:
     def _turn_failed(self, turn: Turn, error: Error) -> None:
         if error.kind == "prompt_too_long":
             self._unsend(turn)
-            self._tell("This message does not fit", error)
+            self.view.problem(Problem.too_long(error))
         else:
             self._end(turn, "error")
             self._tell("The answer could not be finished", error, ("again",))

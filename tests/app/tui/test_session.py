@@ -210,7 +210,9 @@ def test_a_prompt_that_does_not_fit_comes_back_whole() -> None:
     bench.error("prompt_too_long", hint="Shorten it.", counts={"prompt": 2100, "context": 2048})
     assert bench.view.names[-2:] == ["turn_unsent", "problem"]
     (problem,) = bench.view.problems
-    assert problem.message == "It failed.\nprompt 2,100 · context 2,048 tokens"
+    assert "2,100 tokens" in problem.message
+    assert "holds 2,048" in problem.message
+    assert problem.hint == "Shorten it."
     talk = bench.session.conversation
     assert [e.content for e in talk.entries] == ["Fits", "Yes"]
     assert bench.saved()[-1] == ("user", "Far too long", "unsent")
