@@ -13,7 +13,7 @@ from finetune.isolation import Isolation
 from finetune.prompts import Prompt, prompt_id
 from finetune.verifiers import Verifier, VerifierError, check_references, make_verifier
 
-MINE = '''
+MINE = """
 import os, signal, sys, time
 
 def right(prompt, answer): return answer == prompt[::-1]
@@ -41,7 +41,7 @@ def count(prompt, answer):
     seen.append(1)
     return len(seen) > 1
 NUMBER = 7
-'''
+"""
 
 
 def prompt(verify: Any, answer: str | None = None, question: str = "abc", **extra: Any) -> Prompt:
