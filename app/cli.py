@@ -218,7 +218,7 @@ def paths() -> None:
         from app.paths import paths as all_paths
 
         for name, path in all_paths().named().items():
-            print(f"{name:<11} {path}")
+            print(f"{name:<12} {path}")
         return 0
 
     _end(command)

@@ -8,7 +8,7 @@ import json
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any, ClassVar, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Protocol, Union, get_args, get_origin, get_type_hints
 
 MAX_LINE = 16 * 1024 * 1024
 """Longest line either side reads, in bytes; a chat of a full context stays far below it."""
@@ -63,6 +63,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return True
     if origin in (Union, types.UnionType):
         return any(_fits(value, option) for option in arguments)
+    if origin is Literal:
+        return value in arguments
     if origin is list:
         return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value)
     if origin is dict:
