@@ -156,9 +156,10 @@ class Job:
         """Every file to "checked"; the first failure ends the others. Raises as `run`."""
         pool = ThreadPoolExecutor(max(int(self.limits.workers), 1), "file")
         try:
-            futures = [pool.submit(self._fetch_one, file) for file in self.plan.in_order()]
-            wait(futures, return_when=FIRST_EXCEPTION)
-            _raise_first(futures)
+            for round_ in _without_twins(self.plan.in_order()):
+                futures = [pool.submit(self._fetch_one, file) for file in round_]
+                wait(futures, return_when=FIRST_EXCEPTION)
+                _raise_first(futures)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -229,6 +230,14 @@ class Job:
                 elapsed=round(self.tally.elapsed, 1),
             )
         )
+
+
+def _without_twins(files: list[PlannedFile]) -> tuple[list[PlannedFile], list[PlannedFile]]:
+    """Files of different content, and then those whose content is among them."""
+    firsts: dict[str, PlannedFile] = {}
+    for file in files:
+        firsts.setdefault(file.blob, file)
+    return list(firsts.values()), [file for file in files if firsts[file.blob] is not file]
 
 
 def _raise_first(futures: list[Future[None]]) -> None:
