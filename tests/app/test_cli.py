@@ -47,7 +47,7 @@ def ask(cli: Any, tiny_checkpoint: Path) -> Any:
     def call(prompt: str, *arguments: str) -> Result:
         return cli(
             "ask", prompt, "--model", str(tiny_checkpoint), "--device", "cpu",
-            "--max-new-tokens", "70", *arguments,
+            "--max-new-tokens", "40", *arguments,
         )  # fmt: skip
 
     return call
@@ -349,7 +349,8 @@ def test_typer_runs_it_too(tiny_checkpoint: Path) -> None:
     assert runner.invoke(app.cli.app, ["--version"]).output == f"orl-chat {VERSION}\n"
     assert runner.invoke(app.cli.app, ["replay", "/no/such"]).exit_code == 1
     result = runner.invoke(
-        app.cli.app, ["ask", "hi", "--model", str(tiny_checkpoint), "--json", "--device", "cpu"]
+        app.cli.app,
+        ["ask", "hi", "--model", str(tiny_checkpoint), "--json", "--max-new-tokens", "20"],
     )
     assert result.exit_code == 0
     assert list(json.loads(result.stdout)) == FIGURES
@@ -394,7 +395,7 @@ def test_ctrl_c_while_waiting_is_quiet() -> None:
     child = process("ask", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     time.sleep(1.5)
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=120)
     assert (child.returncode, out, err) == (130, b"", b"")
 
 
@@ -403,6 +404,6 @@ def test_an_encoding_without_the_characters(tiny_checkpoint: Path) -> None:
         "paths", stdout=subprocess.PIPE,
         env={"ORL_CHAT_HOME": "/tmp/größe 你", "PYTHONIOENCODING": "ascii", "PATH": ""},
     )  # fmt: skip
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=120)
     assert (child.returncode, err) == (0, b"")
     assert b"gr??" in out or b"gr?" in out
