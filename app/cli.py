@@ -195,6 +195,25 @@ def evaluate(
 
 
 @app.command()
+def download(
+    repo: Annotated[str | None, typer.Argument(metavar="REPO", help="owner/name.")] = None,
+    revision: Annotated[str, typer.Option(help="A branch, tag or commit.")] = "main",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
+    recheck: Annotated[bool, typer.Option("--recheck", help="Hash every file again.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print events, one a line.")] = False,
+) -> None:
+    """Fetch a model, whole and checked; goes on where an earlier download ended."""
+
+    def command() -> int:
+        from app.commands.download import Download
+        from app.commands.download import download as fetch
+
+        return fetch(Download(repo, revision, dry_run, recheck, as_json), _settings())
+
+    _end(command)
+
+
+@app.command()
 def doctor(as_json: Json = False) -> None:
     """Say what this machine can do, and what is missing."""
 

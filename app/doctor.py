@@ -45,7 +45,7 @@ def examine(hardware: Hardware | None = None) -> Report:
     """The hardware's rows (None: this machine's) and those of the files and models."""
     hardware = hardware or probe()
     demo = _model_row("Demo model", DEMO, "reinstall orl-chat.", missing="no")
-    fetch = f"hf download {DEFAULT_REPO}" if hardware.device != "cpu" else ""
+    fetch = f"orl-chat download {DEFAULT_REPO}" if hardware.device != "cpu" else ""
     large = _model_row("Large model", DEFAULT_REPO, fetch, missing="warn")
     rows = (*hardware.rows, demo, large, _settings_row(), _store_row(), _terminal_row())
     can_chat = hardware.can_chat and "ok" in (demo.state, large.state)
