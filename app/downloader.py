@@ -10,12 +10,14 @@ Exit codes: 0 ready (or planned, when only that was asked for), 1 failed, 130 ca
 
 import contextlib
 import faulthandler
+import io
 import logging
 import os
 import sys
 import threading
 import time
-from typing import BinaryIO, NoReturn
+from collections.abc import Callable
+from typing import BinaryIO, NoReturn, TextIO
 
 from app.hub.control import Control, Stopped
 from app.hub.faults import Asked, Failure, FailureError, classify
@@ -36,8 +38,8 @@ from app.hub.messages import (
     encode,
 )
 from app.hub.planning import Planner
-from app.hub.secret import Secret, scrub
-from app.logs import FORMAT, log_to_stderr
+from app.hub.secret import Secret, environment_token, scrub
+from app.logs import log_to_stderr
 from app.protocol import Error
 from app.version import VERSION
 from app.wire import MAX_LINE, ProtocolError
@@ -53,9 +55,9 @@ def main() -> None:
     stdin, stdout = _own_pipes()
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     faulthandler.enable(sys.stderr)
-    log_to_stderr()
     process = Process(stdin, Sender(stdout))
-    _scrub_logs(process)
+    sys.stderr = sys.stdout = ScrubbedStream(sys.stderr, process.scrub)
+    log_to_stderr()
     threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
     process.serve()
 
@@ -173,7 +175,7 @@ class Process:
             elif isinstance(request, Resume):
                 self._resume()
             elif request is None or isinstance(request, Cancel):
-                self.control.stop()
+                self.control.cancel()
                 self._end_cancelled()
 
     def _resume(self) -> None:
@@ -198,10 +200,18 @@ class Process:
             repo, revision = (start.repo, start.revision) if start is not None else ("", "")
             failure = classify(error, Asked(repo, revision, "https://huggingface.co"))
             log.error("the download fails", exc_info=error)
-        detail = scrub(f"{type(error).__name__}: {error}", self.token)
         log.info("failed (%s): %s", failure.kind, failure.message)
-        message, hint = scrub(failure.message, self.token), scrub(failure.hint, self.token)
-        return Error(failure.kind, message, hint, detail, counts=failure.counts)
+        return Error(
+            failure.kind,
+            self.scrub(failure.message),
+            self.scrub(failure.hint),
+            self.scrub(f"{type(error).__name__}: {error}"),
+            counts=failure.counts,
+        )
+
+    def scrub(self, text: str) -> str:
+        """`text` without the tokens that are known here, and without what looks like one."""
+        return scrub(text, self.token, environment_token())
 
     def _end_cancelled(self) -> NoReturn:
         tally = self.job.tally if self.job is not None else None
@@ -210,7 +220,7 @@ class Process:
 
     def _end(self, event: Event | None, code: int) -> NoReturn:
         """Without waiting for threads that hang in a connection: what they wrote is on the disk."""
-        self.control.stop()
+        self.control.cancel()
         self.sender.close(event)
         os._exit(code)
 
@@ -229,28 +239,31 @@ def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    sys.stdout = sys.stderr
     return open(stdin, "rb"), open(stdout, "wb")
 
 
-class _ScrubbedFormatter(logging.Formatter):
-    """Log lines and tracebacks without secrets."""
+class ScrubbedStream(io.TextIOBase):
+    """A stderr without secrets, whoever writes to it: our log, other libraries' own handlers,
+    warnings, the interpreter's tracebacks."""
 
-    def __init__(self, process: Process) -> None:
-        super().__init__(FORMAT)
-        self._process = process
+    def __init__(self, file: TextIO, clean: Callable[[str], str]) -> None:
+        super().__init__()
+        self._file = file
+        self._clean = clean
+        self._rest = ""
+        self._lock = threading.RLock()
 
-    def format(self, record: logging.LogRecord) -> str:
-        environment = os.environ.get("HF_TOKEN")
-        known = Secret(environment) if environment else None
-        return scrub(super().format(record), self._process.token, known)
+    def write(self, text: str) -> int:
+        """Keep back what is no whole line yet: a secret may come in two pieces."""
+        with self._lock:
+            *lines, self._rest = (self._rest + text).split("\n")
+            for line in lines:
+                self._file.write(self._clean(line) + "\n")
+            self._file.flush()
+        return len(text)
 
-
-def _scrub_logs(process: Process) -> None:
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(_ScrubbedFormatter(process))
-    for name in ("httpx", "httpx2", "httpcore", "httpcore2"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # they log every address
+    def flush(self) -> None:
+        """Whole lines were written already."""
 
 
 def _watch_parent(parent: int) -> None:

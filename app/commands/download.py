@@ -220,6 +220,8 @@ def event_lines(event: Event) -> list[str]:
         return [f"{name}{event.reason} Trying again in {time_text(max(event.wait, 1))}."]
     if isinstance(event, FileState) and event.state == "checked" and event.size >= 1 << 24:
         return [f"{event.path}: {size_text(event.size)}, checked"]
+    if isinstance(event, Cancelled) and not event.total:
+        return ["Stopped."]
     if isinstance(event, Cancelled):
         kept = f"{size_text(event.kept)} of {size_text(event.total)} are kept"
         return [f"Stopped; {kept}. The same command goes on from there."]

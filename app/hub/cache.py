@@ -74,15 +74,18 @@ class RepoCache:
     def lock(self, file: PlannedFile) -> Iterator[bool]:
         """Hold the lock that huggingface_hub holds while it fetches `file`; False when somebody
         else does. Where the file system has no locks, nobody else is assumed."""
-        with open(self.locks / f"{file.blob}.lock", "ab") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            except OSError:
-                pass
-            yield True
+        handle = _open_lock(self.locks / f"{file.blob}.lock")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mine = True
+        except BlockingIOError:
+            mine = False
+        except OSError:
+            mine = True
+        try:
+            yield mine
+        finally:
+            os.close(handle)
 
     def keep(self, file: PlannedFile) -> Path:
         """Turn the part of `file`, which is whole, into its content. Raises OSError."""
@@ -115,6 +118,14 @@ class RepoCache:
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         temporary.write_text(commit)
         os.replace(temporary, path)
+
+
+def _open_lock(path: Path) -> int:
+    """A lock file, which in a shared cache may be somebody else's. Raises OSError."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o664)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY)
 
 
 def free_bytes(folder: Path) -> int:

@@ -19,6 +19,7 @@ class Control:
         self._changed = threading.Condition()
         self._paused = False
         self._stopped = False
+        self._cancelled = False
 
     @property
     def paused(self) -> bool:
@@ -27,7 +28,7 @@ class Control:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was stopped; that is for good."""
+        """Whether threads are to end."""
         return self._stopped
 
     def pause(self) -> bool:
@@ -39,10 +40,21 @@ class Control:
         return self._set_paused(False)
 
     def stop(self) -> None:
-        """Let every thread raise `Stopped` at its next look."""
+        """Let every thread raise `Stopped` at its next look; one of them failed."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+    def cancel(self) -> None:
+        """As `stop`, and for good."""
+        self._cancelled = True
+        self.stop()
+
+    def start_again(self) -> bool:
+        """After a stop, when all threads ended; False when it was a cancel."""
+        with self._changed:
+            self._stopped = self._cancelled
+        return not self._stopped
 
     def check(self) -> None:
         """Between two pieces of work that holds a connection. Raises Interrupted, Stopped."""

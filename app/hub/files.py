@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -32,7 +32,7 @@ class Workshop:
     cache: RepoCache
     tally: Tally
     asked: Asked
-    headers: dict[str, str]
+    headers: dict[str, str] = field(repr=False)
     limits: Limits
     control: Control
     emit: Callable[[Event], None]

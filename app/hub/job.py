@@ -61,6 +61,7 @@ class Job:
         self.tally: Tally | None = None
         self._lock = Lock()
         self._told_unsaved = False
+        self._pool: ThreadPoolExecutor | None = None
 
     def run(self) -> None:
         """Do it all; the last event is `Ready` (`Planned` when only that was ordered).
@@ -73,9 +74,9 @@ class Job:
             self._run(self.planner.decide())
         except FailureError as error:
             # A commit that was begun and is gone: what the branch holds now, instead.
-            if error.failure.kind not in ("gone", "revision_not_found") or self.control.stopped:
+            if error.failure.kind not in ("gone", "revision_not_found"):
                 raise
-            newer = self.planner.decide_anew()
+            newer = self.planner.decide_anew() if self._start_again() else None
             if newer is None:
                 raise
             self.emit(Notice("The commit that was begun is no longer there; the newest is taken."))
@@ -86,8 +87,8 @@ class Job:
         todo = self._announce()
         if self.order.only_plan:
             return
-        self.shop.require_space(todo)
         self._save()
+        self.shop.require_space(todo)
         self._fetch_all()
         self._publish()
 
@@ -154,7 +155,7 @@ class Job:
 
     def _fetch_all(self) -> None:
         """Every file to "checked"; the first failure ends the others. Raises as `run`."""
-        pool = ThreadPoolExecutor(max(int(self.limits.workers), 1), "file")
+        pool = self._pool = ThreadPoolExecutor(max(int(self.limits.workers), 1), "file")
         try:
             for round_ in _without_twins(self.plan.in_order()):
                 futures = [pool.submit(self._fetch_one, file) for file in round_]
@@ -162,6 +163,12 @@ class Job:
                 _raise_first(futures)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _start_again(self) -> bool:
+        """After a failure, when the other files' threads ended; False after a cancel."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+        return self.control.start_again()
 
     def _fetch_one(self, file: PlannedFile) -> None:
         try:

@@ -23,7 +23,8 @@ class Retrying:
     Attributes:
         on_retry: told the reason, the seconds until the next try and its number.
         moved: grows when something came that was not there before; that starts the patience anew.
-        patience: seconds without anything coming after which a passing failure is final.
+        patience: seconds without anything coming after which a passing failure is final; one more
+            try there is always.
     """
 
     asked: Asked
@@ -58,7 +59,8 @@ class Retrying:
             attempt += 1
             asked = min(failure.wait or 0.0, self.limits.longest_order)
             wait = max(self.limits.wait(attempt), asked)
-            if not failure.passing or self.clock() + wait - since > self.patience + asked:
+            enough = attempt > 1 and self.clock() + wait - since > self.patience + asked
+            if enough or not failure.passing:
                 raise FailureError(replace(failure, passing=False))
             self.on_retry(failure, wait, attempt)
             self.control.sleep(wait)

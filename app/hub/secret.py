@@ -1,11 +1,12 @@
 """Tokens and what looks like one, kept out of logs, messages and tracebacks."""
 
+import os
 import re
 from urllib.parse import urlsplit, urlunsplit
 
 HIDDEN = "***"
 
-_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{4,}|\bBearer\s+\S+", re.IGNORECASE)
+_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{16,}|\b[Bb]earer\s+\S+")
 # The query of a link to a file is a signature that lets anybody fetch it; before the @ of a
 # proxy's address stand a name and a password.
 _QUERY = re.compile(r"(https?://[^\s?'\"<>]+)\?[^\s'\"<>]+")
@@ -37,6 +38,12 @@ def scrub(text: str, *secrets: Secret | None) -> str:
     text = _TOKEN.sub(HIDDEN, text)
     text = _QUERY.sub(rf"\1?{HIDDEN}", text)
     return _USER.sub(rf"\1{HIDDEN}@", text)
+
+
+def environment_token() -> Secret | None:
+    """The token that the environment holds."""
+    text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
+    return Secret(text) if text else None
 
 
 def without_user(address: str) -> str:

@@ -36,7 +36,7 @@ def model_files(seed: int = 0) -> dict[str, bytes]:
         "config.json": b'{"model_type": "llada2_moe"}',
         "generation_config.json": b"{}",
         "tokenizer.json": noise(20_000, seed + 9),
-        "tokenizer_config.json": b"{}",
+        "tokenizer_config.json": b'{"eos_token": "<|endoftext|>"}',
         "chat_template.jinja": b"{{ messages }}",
         "model.safetensors.index.json": index.encode(),
         "modeling_llada2_moe.py": b"raise SystemExit('code of a repository ran')",

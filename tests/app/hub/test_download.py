@@ -33,7 +33,7 @@ async def test_whole(hub: FakeHub, download: Any, cache: Path) -> None:
     assert folder == snapshot(cache, hub)
     assert content(folder) == WANTED, "and no code, no pickles"
     assert told.last.total == told.plan.total == told.plan.need == TOTAL
-    assert told.last.fetched == TOTAL - len(b"{}"), "equal files are fetched once"
+    assert told.last.fetched == TOTAL
     assert told.last.commit == told.plan.commit == hub.branches["main"]
     assert (told.plan.licence, told.plan.access) == ("apache-2.0", "public")
     assert {event.path for event in told.of(FileState) if event.state == "checked"} == set(WANTED)
@@ -209,7 +209,17 @@ async def test_twice_at_once(hub: FakeHub, begin: Any) -> None:
     for name in WANTED:
         if name.endswith(".safetensors"):
             assert len(hub.bodies(name)) == 1
-    assert told.last.fetched + also.last.fetched == TOTAL - len(b"{}")
+    assert told.last.fetched + also.last.fetched == TOTAL
+
+
+async def test_equal_files_are_fetched_once(hub: FakeHub, download: Any) -> None:
+    hub.commit({**model_files(), "vocab.json": b"{}", "empty.json": b""})
+    told = await download()
+    assert isinstance(told.last, Ready)
+    assert told.last.fetched == TOTAL
+    folder = Path(told.last.path)
+    assert (folder / "vocab.json").resolve() == (folder / "generation_config.json").resolve()
+    assert (folder / "empty.json").read_bytes() == b""
 
 
 def test_the_names_of_blobs_are_the_hub_s(hub: FakeHub, cache: Path) -> None:

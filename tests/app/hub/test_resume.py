@@ -69,7 +69,7 @@ async def finish(hub: FakeHub, download: Any, cache: Path) -> list[Seen]:
     told = await download()
     assert isinstance(told.last, Ready)
     assert told.plan.kept == before
-    assert told.last.fetched == told.plan.total - before - len(b"{}") * ("{}" not in told.notices)
+    assert told.last.fetched == told.plan.total - before
     assert (Path(told.last.path) / BIG).read_bytes() == model_files()[BIG]
     assert cached(REPO) == Path(told.last.path)
     told.check_bar()
@@ -189,7 +189,7 @@ async def test_a_body_that_is_cut_again_and_again(hub: FakeHub, download: Any) -
     assert len(retries) == 14
     assert {event.attempt for event in retries} == {1}
     assert all("was cut" in event.reason for event in retries)
-    assert told.last.fetched == told.last.total - 2
+    assert told.last.fetched == told.last.total
     told.check_bar()
 
 
@@ -253,7 +253,7 @@ async def test_a_file_with_a_wrong_hash_is_named_and_fetched_again(
     told = await download()
     assert isinstance(told.last, Ready)
     assert (Path(told.last.path) / BIG).read_bytes() == model_files()[BIG]
-    assert f"{BIG}: 300.0 kB were thrown away: its hash is not the one" in told.notices
+    assert f"{BIG}: 300 kB were thrown away: its hash is not the one" in told.notices
     assert [seen.start for seen in hub.bodies(BIG)] == [0, 0]
     assert len(hub.bodies("tokenizer.json")) == 1, "only the bad one"
     states = [event.state for event in told.of(FileState) if event.path == BIG]
@@ -286,7 +286,7 @@ async def test_a_part_that_is_not_the_file_s_beginning(
     told = await download()
     assert isinstance(told.last, Ready)
     assert (Path(told.last.path) / BIG).read_bytes() == model_files()[BIG]
-    assert f"{BIG}: 300.0 kB were thrown away" in told.notices
+    assert f"{BIG}: 300 kB were thrown away" in told.notices
     told.check_bar()
 
 
