@@ -61,11 +61,14 @@ class Workshop:
 
 
 class FileJob:
-    """Brings one file to "checked"."""
+    """Brings one file to "checked". `on_damaged` is called when what the cache holds is not."""
 
-    def __init__(self, shop: Workshop, file: PlannedFile) -> None:
+    def __init__(
+        self, shop: Workshop, file: PlannedFile, on_damaged: Callable[[], None] = lambda: None
+    ) -> None:
         self.shop = shop
         self.file = file
+        self.on_damaged = on_damaged
         self._have = self._peak = 0
         self._state: State = "waiting"
 
@@ -81,6 +84,7 @@ class FileJob:
         if place is not None:
             if trusted or self._check(place):
                 return self._good(place)
+            self.on_damaged()
             self._tell(f"{self.file.path} in the cache is damaged and is fetched again")
         return self._good(self._fetch_under_lock())
 

@@ -174,7 +174,7 @@ class Job:
         try:
             place = self.cache.find(file, self.plan.commit)
             trusted = place is not None and self._trusted(file, place)
-            place = FileJob(self.shop, file).run(trusted=trusted)
+            place = FileJob(self.shop, file, lambda: self._forget(file)).run(trusted=trusted)
             if file.path == INDEX:
                 require_whole_index(self.plan, place)
             with self._lock:
@@ -185,6 +185,12 @@ class Job:
         except Exception as error:
             self.control.stop()
             raise self._final(error) from error
+
+    def _forget(self, file: PlannedFile) -> None:
+        """`file` is damaged: the model is not ready until it was fetched again."""
+        with self._lock:
+            self.manifest = self.manifest.without(file)
+            self._save()
 
     def _final(self, error: Exception) -> Exception:
         """Disk errors in words, a full disk with its numbers."""

@@ -81,6 +81,16 @@ class Manifest:
             return mark is not None and mark == Checked.of(place)
         return False
 
+    def bytes_here(self, cache: RepoCache) -> int:
+        """How much of it is on this machine, parts included; hashes are not looked at."""
+        found = (
+            file.size
+            if cache.find(file, self.plan.commit) is not None
+            else min(cache.part_size(file), file.size)
+            for file in self.plan.files
+        )
+        return sum(found)
+
     def place_if_ready(self, cache: RepoCache) -> Path | None:
         """The snapshot, when every file of it is there and was checked; reads no content."""
         snapshot = cache.snapshot(self.plan.commit)

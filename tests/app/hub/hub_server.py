@@ -82,7 +82,7 @@ class FakeHub:
         self.branches: dict[str, str] = {}
         self.faults = Faults()
         self.seen: list[Seen] = []
-        self.redirect = False
+        self.redirect = self.xet = False
         self.private = self.gated = False
         self.token = "hf_" + "a" * 30
         self.granted = True
@@ -265,6 +265,11 @@ class Handler(BaseHTTPRequestHandler):
         }
         if is_lfs(name):
             about |= {"X-Linked-Etag": about["ETag"], "X-Linked-Size": str(len(content))}
+            if self.hub.xet:
+                route = (
+                    f"{self.hub.endpoint}/api/models/{self.hub.repo}/xet-read-token/{commit.sha}"
+                )
+                about |= {"X-Xet-Hash": sha256(content), "X-Xet-Refresh-Route": route}
             if self.hub.redirect:
                 link = f"{self.hub.cdn}/{commit.sha}/{name}?Signature=secret-signature"
                 self._send(302, b"", {**about, "Location": link})

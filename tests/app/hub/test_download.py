@@ -1,5 +1,6 @@
 """Downloads that work, through the real client, in a real process."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.app.hub.conftest import REPO, UNWANTED, model_files
 from tests.app.hub.hub_server import FakeHub, blob_name
 
 WANTED = {name: body for name, body in model_files().items() if name not in UNWANTED}
+BIG = "model-00002-of-00003.safetensors"
 TOTAL = sum(map(len, WANTED.values()))
 
 
@@ -157,7 +159,7 @@ async def test_what_was_changed_behind_our_back_is_not_ready(
     hub: FakeHub, download: Any, cache: Path, change: str
 ) -> None:
     told = await download()
-    place = Path(told.last.path) / "model-00002-of-00003.safetensors"
+    place = Path(told.last.path) / BIG
     blob = place.resolve()
     if change == "gone":
         blob.unlink()
@@ -178,17 +180,19 @@ async def test_what_was_changed_behind_our_back_is_not_ready(
 
 
 async def test_recheck_finds_what_sizes_and_times_do_not_tell(hub: FakeHub, download: Any) -> None:
-    import os
-
     told = await download()
-    blob = (Path(told.last.path) / "model-00002-of-00003.safetensors").resolve()
+    blob = (Path(told.last.path) / BIG).resolve()
     before = blob.stat()
     blob.write_bytes(b"\0" * before.st_size)
     os.utime(blob, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (await download()).last.fetched == 0
-    again = await download(recheck=True)
-    assert again.last.fetched == before.st_size
-    assert "in the cache is damaged" in again.notices
+    hub.faults.file[BIG] = [(404, {})]
+    assert (await download(recheck=True)).last.kind == "not_found"
+    assert cached(REPO) is None, "what is known to be damaged is not ready"
+    again = await download()
+    assert isinstance(again.last, Ready)
+    assert [seen.name for seen in hub.bodies()[len(WANTED) :]] == [BIG]
+    assert cached(REPO) == Path(told.last.path)
 
 
 async def test_a_moved_cache_is_not_ready_where_it_no_longer_is(

@@ -119,7 +119,7 @@ def test_in_a_terminal_one_line_moves(hub: FakeHub) -> None:
     assert " of 920 kB" in moving[0]
     percents = [int(part.split(" %")[0]) for part in moving]
     assert percents == sorted(percents)
-    assert shown.decode().rstrip().splitlines()[-1].startswith("Ready: ")
+    assert "Ready: 920 kB" in shown.decode().rstrip().splitlines()[-1]
 
 
 def test_the_moving_line() -> None:

@@ -169,9 +169,11 @@ async def test_a_file_that_is_refused(hub: FakeHub, download: Any, status: int) 
     assert cached(REPO) is None
 
 
-async def test_redirects(hub: FakeHub, download: Any) -> None:
-    """Large files come from a file server, whose signed links expire."""
-    hub.redirect = True
+@pytest.mark.parametrize("xet", [False, True])
+async def test_redirects(hub: FakeHub, download: Any, xet: bool) -> None:
+    """Large files come from a file server, whose signed links expire. What is in xet storage can
+    also be had that way, and can be continued then."""
+    hub.redirect, hub.xet = True, xet
     hub.faults.cdn = [(403, {}), (403, {})]
     hub.faults.cut[BIG] = [50_000]
     told = await download()
