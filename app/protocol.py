@@ -54,7 +54,8 @@ class Ready:
 
 @dataclass(frozen=True)
 class Prefill:
-    """Prompt tokens in the cache: `done` of `total` computed, `cached` kept from before."""
+    """The prompt has `prompt` tokens, whose whole blocks are read before decoding: `total` tokens,
+    of which `cached` were kept from before and `tokens` have been computed so far."""
 
     type: ClassVar[str] = "prefill"
     id: str
@@ -62,6 +63,7 @@ class Prefill:
     total: int
     cached: int
     seconds: float
+    prompt: int = 0
 
 
 @dataclass(frozen=True)

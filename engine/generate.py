@@ -82,7 +82,7 @@ class Engine:
             set_threads(sum(p.numel() for p in model.parameters()))
         if adapter is not None:
             load_adapter(model, adapter)
-        mask_id, stop_ids = read_special_ids(folder)
+        mask_id, stop_ids = read_special_ids(folder, model.config.vocab_size)
         tokenizer = None
         if (folder / "tokenizer.json").exists():
             tokenizer = Tokenizer.from_pretrained(folder)
