@@ -158,9 +158,10 @@ def ask(  # noqa: PLR0913 - one argument an option
     def command() -> int:
         from app.commands.ask import Ask
         from app.commands.ask import ask as answer
+        from app.commands.options import over_settings
 
         settings = _settings()
-        decoding = _decoding(settings.decoding(), options)
+        decoding = over_settings(settings.decoding(), options)
         return answer(
             Ask(
                 prompt=prompt,
@@ -201,6 +202,25 @@ def evaluate(
 
 
 @app.command()
+def download(
+    repo: Annotated[str | None, typer.Argument(metavar="REPO", help="owner/name.")] = None,
+    revision: Annotated[str, typer.Option(help="A branch, tag or commit.")] = "main",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
+    recheck: Annotated[bool, typer.Option("--recheck", help="Hash every file again.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print events, one a line.")] = False,
+) -> None:
+    """Fetch a model, whole and checked; goes on where an earlier download ended."""
+
+    def command() -> int:
+        from app.commands.download import Download
+        from app.commands.download import download as fetch
+
+        return fetch(Download(repo, revision, dry_run, recheck, as_json), _settings())
+
+    _end(command)
+
+
+@app.command()
 def doctor(
     as_json: Json = False,
     report: Annotated[
@@ -225,7 +245,7 @@ def paths() -> None:
         from app.paths import paths as all_paths
 
         for name, path in all_paths().named().items():
-            print(f"{name:<11} {path}")
+            print(f"{name:<12} {path}")
         return 0
 
     _end(command)
@@ -254,29 +274,6 @@ def _settings() -> Any:
     for notice in file.notices:
         say(notice)
     return file.settings
-
-
-def _decoding(settings: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Options over settings. A preset on the command line is the preset, not the thresholds that
-    the settings put in its place."""
-    decoding = dict(settings)
-    given = {name: value for name, value in options.items() if value is not None}
-    if "preset" in given:
-        for name in ("threshold", "editing_threshold"):
-            decoding.pop(name, None)
-    editing = given.get("editing_threshold")
-    if editing is not None:
-        given["editing_threshold"] = _editing_threshold(editing)
-    return {**decoding, **given}
-
-
-def _editing_threshold(text: str) -> float | None:
-    if text == "off":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise CommandError(f"--editing-threshold takes a number or off, got {text!r}.") from None
 
 
 register_prompts(app, lambda: str(_settings().model))

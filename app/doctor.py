@@ -75,7 +75,7 @@ def examine(hardware: Hardware | None = None, test: Callable[[str], Row] | None 
     device, and those of the files and models."""
     hardware, tests = _tested(hardware or probe(), test or self_test)
     demo = _model_row("Demo model", DEMO, "reinstall orl-chat.", missing="no")
-    fetch = f"hf download {DEFAULT_REPO}" if hardware.runs_large else ""
+    fetch = f"orl-chat download {DEFAULT_REPO}" if hardware.runs_large else ""
     large = _model_row("Large model", DEFAULT_REPO, fetch, missing="warn")
     files = [demo, large, *_disk_rows(hardware, large), _settings_row(), _store_row()]
     rows = (*hardware.rows, *tests, *files, _terminal_row())
