@@ -87,10 +87,12 @@ def _load_residual(model: LLaDA2Model, folder: Path) -> None:
         residual = ResidualConfig(**settings)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{folder / RESIDUAL_CONFIG} cannot be used: {error}.") from error
-    gate = tensors.get("residual_adapter.gate_proj.weight")
-    width = gate.shape[0] if gate is not None and gate.ndim == 2 else 1
+    down = tensors.get("residual_adapter.down_proj.weight")
+    width = down.shape[1] if down is not None and down.ndim == 2 else 1
     table = model.embedding_table
-    adapter = ResidualAdapter(model.config.hidden_size, width, model.config.rms_norm_eps)
+    adapter = ResidualAdapter.from_config(
+        model.config.hidden_size, width, model.config.rms_norm_eps, residual
+    )
     adapter = adapter.to(device=table.device, dtype=table.dtype)
     names = {f"residual_adapter.{name}": p for name, p in adapter.named_parameters()}
     _copy(names, tensors, folder / RESIDUAL_WEIGHTS)

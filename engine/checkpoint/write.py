@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.checkpoint.names import model_tensors, places
 from engine.config import ModelConfig
+from engine.model.quantised import packed_modules
 from engine.model.transformer import LLaDA2Model
 
 
@@ -26,8 +27,14 @@ def save_checkpoint(
 
     Weights are rounded to `dtype`; router biases stay float32, since the choice of experts hangs
     on their last digits. Each file appears whole or not at all. The tokenizer is not this
-    function's. Raises OSError.
+    function's.
+
+    Raises:
+        OSError: it cannot be written.
+        ValueError: `model` has packed weights, which are written by `quantise.py` only.
     """
+    if any(packed_modules(model)):
+        raise ValueError("a quantised model cannot be written; save the model it was made from")
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = model_tensors(model)

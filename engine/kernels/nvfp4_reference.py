@@ -61,7 +61,7 @@ def unpack_weight(packed: Tensor, scales: Tensor) -> Tensor:
 
 
 def pack_codes(values: Tensor) -> Tensor:
-    """Round float32 values [..., K] (K even) to E2M1, ties to even, beyond 6 to 6: uint8 [..., K/2].
+    """float32 [..., K] (K even) rounded to E2M1, ties to even, beyond 6 to 6: uint8 [..., K/2].
 
     A negative value that rounds to zero keeps its sign.
     """
