@@ -186,12 +186,10 @@ def evaluate(
     """Accuracy and tokens per forward on the demo's held-out questions, preset by preset."""
 
     def command() -> int:
-        from app.commands.evaluate import Evaluation
+        from app.commands.evaluate import Eval
         from app.commands.evaluate import evaluate as run_evaluation
 
-        return run_evaluation(
-            Evaluation(model or _settings().model, n, preset, device, adapter, as_json)
-        )
+        return run_evaluation(Eval(model or _settings().model, n, preset, device, adapter, as_json))
 
     _end(command)
 

@@ -41,21 +41,6 @@ from app.version import VERSION
 if TYPE_CHECKING:
     from app.backend import Backend
 
-if TYPE_CHECKING:
-    from app.backend import Backend
-
-if TYPE_CHECKING:
-    from app.backend import Backend
-
-if TYPE_CHECKING:
-    from app.backend import Backend
-
-if TYPE_CHECKING:
-    from app.backend import Backend
-
-if TYPE_CHECKING:
-    from app.backend import Backend
-
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 0.25
@@ -171,6 +156,17 @@ class Reader(threading.Thread):
         self._ended = ended
 
     def run(self) -> None:
+        """Read until the end; whatever ends the reading ends the process."""
+        try:
+            self._read()
+        except Exception:
+            log.exception("requests can no longer be read")
+        finally:
+            self._control.quit()
+            self._ended.wait(GRACE_SECONDS)
+            os._exit(0)
+
+    def _read(self) -> None:
         while line := self._stdin.readline(MAX_LINE):
             if not line.endswith(b"\n"):
                 self._skip_line()
@@ -182,11 +178,8 @@ class Reader(threading.Thread):
                 self._refuse(str(error))
                 continue
             if isinstance(request, Quit):
-                break
+                return
             self._take(request)
-        self._control.quit()
-        self._ended.wait(GRACE_SECONDS)
-        os._exit(0)
 
     def _take(self, request: Request) -> None:
         if isinstance(request, Stop):

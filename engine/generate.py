@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from operator import index
 from pathlib import Path
 
 import torch
@@ -93,7 +94,9 @@ class Engine:
         tokenizer = None
         if (folder / "tokenizer.json").exists():
             tokenizer = Tokenizer.from_pretrained(folder)
-        mask_id, stop_ids = agree(tokenizer, *read_special_ids(folder), model.config, folder)
+        mask_id, stop_ids = agree(
+            tokenizer, *read_special_ids(folder, model.config.vocab_size), model.config, folder
+        )
         return cls(model, tokenizer, mask_id=mask_id, stop_ids=stop_ids)
 
     @property
@@ -132,6 +135,8 @@ class Engine:
         Raises ValueError for ids that the vocabulary or the context does not hold.
         """
         sequence = self._check_ids(ids)
+        if block_length < 1:
+            raise ValueError(f"block_length must be at least 1, got {block_length}")
         if len(sequence) > self.context_length:
             raise ValueError(
                 f"{len(sequence):,} tokens do not fit the context of {self.context_length:,}."
@@ -202,6 +207,8 @@ class Engine:
             )
         for id in (mask_id, *stop_ids):
             self._check_id(id)
+        if mask_id in stop_ids:
+            raise ValueError(f"Token {mask_id} is the mask; it cannot end an answer as well.")
         seed = config.seed if config.seed is not None else secrets.randbits(32)
         return Denoiser(
             model=self.model,
@@ -218,7 +225,10 @@ class Engine:
         )
 
     def _check_ids(self, ids: Sequence[int] | Tensor) -> list[int]:
-        sequence = ids.tolist() if isinstance(ids, Tensor) else [int(i) for i in ids]
+        try:
+            sequence = [index(i) for i in (ids.tolist() if isinstance(ids, Tensor) else ids)]
+        except TypeError as error:
+            raise ValueError("Token ids must be a sequence of whole numbers.") from error
         if not sequence:
             raise ValueError("The prompt is empty; give at least one token.")
         for id in sequence:

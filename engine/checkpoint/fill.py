@@ -27,7 +27,9 @@ from engine.model.transformer import LLaDA2Model
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
 
-_BOUNCE = 1 << 20  # elements converted at a time
+Check = Callable[[Tensor], None]
+
+_BOUNCE = 1 << 18  # elements converted at a time
 
 
 class Filler:
@@ -76,7 +78,7 @@ class Filler:
     def _copy(self, file: TensorFile, name: str, move: Move) -> None:
         info = self._headers[name]
         out = move.place.view(self._tensors)
-        check = None
+        check = _unchecked
         if move.role == "scales":
             check = check_scales(name, info.file)
         elif not move.weight.packed:
@@ -124,35 +126,40 @@ class Filler:
                     getattr(module, buffer).fill_(value)
 
 
-def _convert(
-    file: TensorFile,
-    info: TensorInfo,
-    out: Tensor,
-    first: int,
-    check: Callable[[Tensor], None] | None,
-) -> None:
-    """Elements from `first` on into flat `out`, of another dtype or on another device."""
-    bounce = torch.empty(min(_BOUNCE, out.numel()), dtype=TORCH_DTYPES[info.dtype])
+def _convert(file: TensorFile, info: TensorInfo, out: Tensor, first: int, check: Check) -> None:
+    """Elements from `first` on into flat `out`, of another dtype or on another device.
+
+    They are checked as what they become: a float32 may be finite where a float16 is not.
+    """
+    bounce = torch.empty(
+        min(_BOUNCE, out.numel()), dtype=TORCH_DTYPES[info.dtype], pin_memory=out.is_cuda
+    )
     for start in range(0, out.numel(), _BOUNCE):
         part = out[start : start + _BOUNCE]
-        file.read(info, bounce[: part.numel()], first=first + start, check=check)
-        part.copy_(bounce[: part.numel()])
+        source = bounce[: part.numel()]
+        file.read(info, source, first=first + start)
+        if out.device.type == "cpu":
+            part.copy_(source)
+            check(part)
+        else:
+            check(source if source.dtype == out.dtype else source.to(out.dtype))
+            part.copy_(source)
 
 
-def _turn(
-    file: TensorFile,
-    info: TensorInfo,
-    out: Tensor,
-    first: int,
-    check: Callable[[Tensor], None] | None,
-) -> None:
+def _turn(file: TensorFile, info: TensorInfo, out: Tensor, first: int, check: Check) -> None:
     """A matrix from element `first` on into `out`, whose rows may lie anywhere."""
     if out.is_contiguous():
         _convert(file, info, out.view(-1), first, check)
         return
     whole = torch.empty(out.shape, dtype=TORCH_DTYPES[info.dtype])
-    file.read(info, whole, first=first, check=check)
+    file.read(info, whole, first=first)
+    whole = whole.to(out.dtype)
+    check(whole.view(-1))
     out.copy_(whole)
+
+
+def _unchecked(part: Tensor) -> None:
+    """Every byte is a pair of codes."""
 
 
 def _positive(name: str, info: TensorInfo, value: Tensor) -> Tensor:

@@ -5,6 +5,8 @@ lists all that is wrong; then the tensors stream into their final places (`fill.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -54,15 +56,15 @@ def load_model(
 
     Raises:
         CheckpointError: naming the file, and every tensor that is missing, unexpected, of another
-            shape or of another kind; or a weight that is not finite; or a quantisation that is
-            not NVFP4.
+            shape or of another kind; or a weight that is not finite in `dtype`; or a quantisation
+            that is not NVFP4.
     """
     folder = Path(directory)
     config, declared = _read_config(folder)
     headers = read_headers(folder)
     refuse_foreign(headers)
     _check_extent(config, headers, folder)
-    with torch.device("meta"):
+    with _described(folder):
         model = LLaDA2Model(config)
     layout = lay_out(model, headers)
     wanted = _attach_adapter(model, layout, headers, folder, residual_map)
@@ -73,12 +75,24 @@ def load_model(
     for module in model.modules():
         if isinstance(module, Router):
             module.expert_bias = module.expert_bias.float()
-    model = model.to_empty(device=device)
+    _allocate(model, device)
     Filler(model, layout, headers).run(progress)
     _set_activations(model, activations, declared, folder)
     if device.type == "cpu":
         share_cache(model, _cache_budget() if cache_bytes is None else cache_bytes)
     return model.eval().requires_grad_(False)
+
+
+@contextmanager
+def _described(folder: Path) -> Iterator[None]:
+    """Inside, modules have shapes and no memory."""
+    try:
+        with torch.device("meta"):
+            yield
+    except RuntimeError as error:  # sizes whose product no longer fits 64 bits
+        raise CheckpointError(
+            f"{folder / 'config.json'} describes tensors beyond any memory; download it again."
+        ) from error
 
 
 def _read_config(folder: Path) -> tuple[ModelConfig, Declared]:
@@ -126,8 +140,8 @@ def _weight_files(folder: Path) -> list[Path]:
     for name in names:
         if not _is_file(folder / name):
             raise CheckpointError(
-                f"{folder / name} is missing, which {index.name} names; "
-                "download the checkpoint again."
+                f"{folder / name} is missing, which {index.name} names; download the checkpoint "
+                "again."
             )
     return [folder / name for name in names]
 
@@ -150,7 +164,7 @@ def _check_extent(config: ModelConfig, headers: dict[str, TensorInfo], folder: P
     needed = 6 * config.num_hidden_layers + experts * routed
     if needed > _FAR_MORE * len(headers) + _FAR_MORE:
         raise CheckpointError(
-            f"{folder} does not hold the tensors that its config.json describes ({len(headers):,} "
+            f"{folder} does not hold the tensors that its config describes ({len(headers):,} "
             f"instead of at least {needed:,}). Download it again, or check that both belong "
             "together."
         )
@@ -182,12 +196,12 @@ def _attach_adapter(
     found = find_adapter(left, config.hidden_size, config.residual, given)
     if found is None:
         return {n: i for n, i in headers.items() if n not in idle}
-    _add_adapter(model, layout, found)
+    _add_adapter(model, layout, found, folder)
     return {n: i for n, i in headers.items() if n not in idle and n not in found.unused}
 
 
-def _add_adapter(model: LLaDA2Model, layout: Layout, found: Adapter) -> None:
-    with torch.device("meta"):
+def _add_adapter(model: LLaDA2Model, layout: Layout, found: Adapter, folder: Path) -> None:
+    with _described(folder):
         adapter = ResidualAdapter.from_config(
             model.config.hidden_size, found.width, model.config.rms_norm_eps, found.config
         )
@@ -220,7 +234,7 @@ def report_differences(
     ]  # fmt: skip
     if problems:
         raise CheckpointError(
-            f"{source} does not hold the tensors that its config.json describes "
+            f"{source} does not hold the tensors that its config describes "
             f"({'; '.join(problems)}). Download it again, or check that both belong together."
         )
 
@@ -256,6 +270,16 @@ def _pack(model: LLaDA2Model, layout: Layout) -> None:
                 rows, columns = model.get_parameter(f"{name}.weight").shape
                 module = NVFP4Linear(columns, rows, has_input_scale=has_inputs)
         model.set_submodule(name, module)
+
+
+def _allocate(model: LLaDA2Model, device: torch.device) -> None:
+    """Memory on `device` for what was only described. Not Module.to_empty: for tensors on the
+    meta device that makes torch import its compiler's algebra, and a start a second longer."""
+    empty = {
+        name: torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+        for name, tensor in model.state_dict().items()
+    }
+    model.load_state_dict(empty, assign=True)
 
 
 def _set_activations(

@@ -3,34 +3,30 @@ other."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.config import CheckpointError, ModelConfig, read_json
 
 
-def read_special_ids(folder: Path) -> tuple[int | None, tuple[int, ...]]:
+def read_special_ids(folder: Path, vocab_size: int) -> tuple[int | None, tuple[int, ...]]:
     """(mask id, stop ids) as far as generation_config.json and config.json tell.
 
-    Raises CheckpointError for what is no id.
+    Raises CheckpointError for what is no token of the vocabulary, or both mask and stop.
     """
-    generation: dict[str, Any] = {}
+    generation: dict = {}
     if (folder / "generation_config.json").exists():
         generation = read_json(folder / "generation_config.json")
     config = read_json(folder / "config.json")
+    mask = generation.get("mask_token_id", config.get("mask_token_id"))
     stops = generation.get("eos_token_id", config.get("eos_token_id", config.get("pad_token_id")))
     stops = stops if isinstance(stops, list) else [] if stops is None else [stops]
-    mask = generation.get("mask_token_id", config.get("mask_token_id"))
-    if not all(_is_id(i) for i in stops) or not (mask is None or _is_id(mask)):
+    named = [*stops, *([] if mask is None else [mask])]
+    if not all(type(id) is int and 0 <= id < vocab_size for id in named) or mask in stops:
         raise CheckpointError(
-            f"{folder}: token ids in config.json and generation_config.json must be whole numbers, "
-            f"got {json.dumps([mask, stops])}."
+            f"{folder}: the configs name {json.dumps(mask)} as the mask and {json.dumps(stops)} as "
+            f"end tokens; they must differ and be whole numbers below {vocab_size:,}."
         )
     return mask, tuple(stops)
-
-
-def _is_id(value: Any) -> bool:
-    return type(value) is int and value >= 0
 
 
 def agree(
@@ -44,12 +40,6 @@ def agree(
 
     Raises CheckpointError where they do not.
     """
-    for id in (*stop_ids, *(() if mask_id is None else (mask_id,))):
-        if id >= config.vocab_size:
-            raise CheckpointError(
-                f"{folder}: config.json or generation_config.json names token {id:,}, and the "
-                f"model has only {config.vocab_size:,}; download both again."
-            )
     if tokenizer is None:
         return mask_id, stop_ids
     if tokenizer.vocab_size > config.vocab_size:

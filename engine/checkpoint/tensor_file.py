@@ -207,8 +207,9 @@ def check_finite(name: str, file: Path) -> Callable[[Tensor], None]:
         whole = part.view(bits)
         largest = int((whole & torch.iinfo(bits).max).max()) if whole.numel() else 0
         if largest >= exponent:
+            kind = str(part.dtype).removeprefix("torch.")
             raise CheckpointError(
-                f"{file}: {name} holds values that are not finite; download it again."
+                f"{file}: {name} holds values that are not finite in {kind}; download it again."
             )
 
     return check

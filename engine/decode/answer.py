@@ -6,7 +6,6 @@ the counts are. The decisions are `denoise.py`'s.
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
 
 import torch
 
@@ -24,7 +23,6 @@ from engine.events import (
     SET,
     UNDECIDED,
     BlockEvent,
-    BlockStats,
     Event,
     FinishEvent,
     Reason,
@@ -65,6 +63,7 @@ class Answer:
         self._waste = 0
         self._ended = False  # a stop id or stop string has been passed
         self._states: list[StepState] = []
+        self._turn = -1
 
     def events(self) -> Iterator[Event]:
         """Yield the answer's events; the last one is its FinishEvent."""
@@ -93,12 +92,13 @@ class Answer:
         """Bring the prompt's whole blocks into the cache; False when stopped on the way."""
         plan = self._plan
         cached = self._cache.keep_prefix(plan.prompt[: plan.first_start], plan.block_length)
+        self._turn = self._cache.turn
         self._cache.reserve(plan.last_start + plan.block_length)
         todo = plan.first_start - cached
         chunk = max(PREFILL_TOKENS // plan.block_length, 1) * plan.block_length
         while self._cache.length < plan.first_start:
             if self._denoiser.stop():
-                return False
+                break
             first = self._cache.length
             ids = plan.prompt[first : min(first + chunk, plan.first_start)]
             self._forward_prompt(ids, first)
@@ -106,8 +106,9 @@ class Answer:
             self._tell_prefill(self._cache.length - cached, todo, cached)
         if not todo:
             self._tell_prefill(0, 0, cached)
-        self._tally.prefilled(todo, cached, time.perf_counter())
-        return True
+        done = self._cache.length - cached
+        self._tally.prefilled(done, cached, time.perf_counter())
+        return done == todo
 
     def _forward_prompt(self, ids: list[int], first: int) -> None:
         model = self._denoiser.model
@@ -136,6 +137,8 @@ class Answer:
         """Run one block's steps, yielding an event each; returns how the block ended."""
         steps = self._denoiser.block(canvas, fresh, opened)
         while True:
+            if self._cache.turn != self._turn:
+                raise RuntimeError("another answer has begun; this one cannot go on")
             try:
                 result = next(steps)
             except StopIteration as stop:
@@ -202,7 +205,7 @@ class Answer:
         if self._stream is None:
             return ""
         text = self._stream.push(visible)
-        if self._stream.stopped and not self._ended:
+        if self._stream.stopped:
             self._ended = True
             self._cut_at_stop_string()
         return text
@@ -211,10 +214,8 @@ class Answer:
         """Drop the tokens from the stop string on: the fewest are kept that hold the text."""
         assert self._stream is not None
         assert self._tokenizer is not None
-        keep = len(self._visible)
-        while keep and len(self._tokenizer.decode(self._visible[: keep - 1])) >= len(
-            self._stream.text
-        ):
+        keep, text = len(self._visible), self._stream.text
+        while keep and self._tokenizer.decode(self._visible[: keep - 1]).startswith(text):
             keep -= 1
         self._waste += len(self._visible) - keep
         self._visible = self._visible[:keep]
@@ -251,7 +252,7 @@ class Answer:
             token_ids=tuple(self._visible),
             text=text,
             reason=reason,
-            stats=replace(stats, blocks=_cut_blocks(stats.blocks, stats.tokens)),
+            stats=stats,
             trajectory=trajectory,
             error=error,
         )
@@ -267,14 +268,3 @@ def _states(result: StepResult, mask_id: int) -> Iterator[str]:
             yield UNDECIDED
         else:
             yield NEW if new else EDITED if changed else SET
-
-
-def _cut_blocks(blocks: tuple[BlockStats, ...], tokens: int) -> tuple[BlockStats, ...]:
-    """Blocks whose token counts add up to the answer's `tokens`: a stop string that began in an
-    earlier block takes tokens back from it."""
-    cut = []
-    for block in blocks:
-        own = min(block.tokens, tokens)
-        tokens -= own
-        cut.append(replace(block, tokens=own))
-    return tuple(cut)

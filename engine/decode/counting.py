@@ -1,6 +1,6 @@
 """Counts and times of an answer while it is made; `engine.events` defines what they mean."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.decode.denoise import BlockEnd, StepResult
 from engine.events import BlockStats, Stats
@@ -82,7 +82,7 @@ class Tally:
     def finish(self, tokens: int, waste: int, seed: int | None, stopped_at: float | None) -> Stats:
         """All figures. The end is the last forward's, or the moment of a stop."""
         end = self._mark if stopped_at is None else stopped_at
-        blocks = tuple(self._blocks)
+        blocks = _cut_blocks(self._blocks, tokens)
         return Stats(
             tokens=tokens,
             forwards=self.forwards,
@@ -100,3 +100,14 @@ class Tally:
             seed=seed,
             blocks=blocks,
         )
+
+
+def _cut_blocks(blocks: list[BlockStats], tokens: int) -> tuple[BlockStats, ...]:
+    """Blocks whose token counts add up to the answer's `tokens`: a stop string that began in an
+    earlier block takes tokens back from it."""
+    cut = []
+    for block in blocks:
+        own = min(block.tokens, tokens)
+        tokens -= own
+        cut.append(replace(block, tokens=own))
+    return tuple(cut)

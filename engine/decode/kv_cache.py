@@ -21,6 +21,8 @@ class KVCache:
         self._values: list[Tensor] = []
         self._ids: list[int] = []
         self._block_length = 0
+        self.turn = 0
+        """Changes whenever an answer begins or the cache is cleared."""
         self.clear()
 
     @property
@@ -40,6 +42,7 @@ class KVCache:
         self._keys = [torch.empty(empty, device=self._device, dtype=self._dtype) for _ in layers]
         self._values = [torch.empty_like(keys) for keys in self._keys]
         self._ids = []
+        self.turn += 1
 
     def keep_prefix(self, ids: list[int], block_length: int) -> int:
         """Shrink to the longest prefix of `ids` that is committed, in whole blocks; its length.
@@ -54,6 +57,7 @@ class KVCache:
                 break
             common += 1
         self._ids = self._ids[: common // block_length * block_length]
+        self.turn += 1
         return self.length
 
     def reserve(self, capacity: int) -> None:

@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no failure: no example has a time limit, and slow generation is no error.
+settings.register_profile("app", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("app")
 
 
 @pytest.fixture(autouse=True)

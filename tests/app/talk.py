@@ -23,7 +23,7 @@ class Talk:
     async def until(self, *kinds: type) -> list[Any]:
         """Everything up to the first message of one of `kinds`, that one included."""
         seen: list[Any] = []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             async for message in self._messages:
                 seen.append(message)
                 if isinstance(message, kinds):

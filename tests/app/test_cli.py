@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def ask(cli: Any, tiny_checkpoint: Path) -> Any:
     def call(prompt: str, *arguments: str) -> Result:
         return cli(
             "ask", prompt, "--model", str(tiny_checkpoint), "--device", "cpu",
-            "--max-new-tokens", "70", *arguments,
+            "--max-new-tokens", "40", *arguments,
         )  # fmt: skip
 
     return call
@@ -316,12 +317,40 @@ def test_doctor_as_text_and_as_json(cli: Any) -> None:
     assert text.code == (0 if report["can_chat"] else 1)
 
 
+def test_eval_as_table_and_as_json(
+    cli: Any, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import finetune.evaluate
+    from finetune.evaluate import Evaluation, Result
+
+    def measure(engine: Any, items: Any, config: Any, progress: Any = None) -> Evaluation:
+        stats = replace(NO_STATS, tokens=30, forwards=6, steps=5, decode_seconds=0.1)
+        return Evaluation(
+            tuple(Result(item.task, "", n % 2 == 0, stats) for n, item in enumerate(items))
+        )
+
+    monkeypatch.setattr(finetune.evaluate, "evaluate", measure)
+    model = ("--model", str(tiny_checkpoint), "--device", "cpu", "--n", "4")
+    table = cli("eval", *model)
+    assert (table.code, table.err) == (0, "")
+    assert "4 held-out questions" in table.out
+    for name in ("speed", "quality", "careful"):
+        line = next(line for line in table.out.splitlines() if line.startswith(name))
+        assert line.split() == [name, "50.0%", "15.0%", "to", "85.0%", "5.00", "6.00", "300"]
+    result = json.loads(cli("eval", *model, "--preset", "speed", "--json").out)
+    assert set(result) == {"model", "device", "n", "seed", "presets"}
+    speed = result["presets"]["speed"]
+    assert (speed["n"], speed["right"], speed["tpf"]) == (4, 2, 5.0)
+    assert sum(task["n"] for task in speed["tasks"].values()) == 4
+
+
 def test_typer_runs_it_too(tiny_checkpoint: Path) -> None:
     runner = CliRunner()
     assert runner.invoke(app.cli.app, ["--version"]).output == f"orl-chat {VERSION}\n"
     assert runner.invoke(app.cli.app, ["replay", "/no/such"]).exit_code == 1
     result = runner.invoke(
-        app.cli.app, ["ask", "hi", "--model", str(tiny_checkpoint), "--json", "--device", "cpu"]
+        app.cli.app,
+        ["ask", "hi", "--model", str(tiny_checkpoint), "--json", "--max-new-tokens", "20"],
     )
     assert result.exit_code == 0
     assert list(json.loads(result.stdout)) == FIGURES
@@ -366,7 +395,7 @@ def test_ctrl_c_while_waiting_is_quiet() -> None:
     child = process("ask", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     time.sleep(1.5)
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=120)
     assert (child.returncode, out, err) == (130, b"", b"")
 
 
@@ -375,6 +404,6 @@ def test_an_encoding_without_the_characters(tiny_checkpoint: Path) -> None:
         "paths", stdout=subprocess.PIPE,
         env={"ORL_CHAT_HOME": "/tmp/größe 你", "PYTHONIOENCODING": "ascii", "PATH": ""},
     )  # fmt: skip
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=120)
     assert (child.returncode, err) == (0, b"")
     assert b"gr??" in out or b"gr?" in out

@@ -60,7 +60,7 @@ async def test_from_load_to_answer(engine: Talk, tiny_checkpoint: Path, tmp_path
     assert ready.parameters > 0
 
     trace = tmp_path / "t.gz"
-    config = {"preset": "careful", "max_new_tokens": 64, "stop_at_end": False}
+    config = {"preset": "careful", "max_new_tokens": 40, "stop_at_end": False}
     engine.client.send(Chat("q", QUESTION, config, trace=str(trace)))
     seen = await engine.until(Done)
     done = seen[-1]

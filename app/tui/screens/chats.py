@@ -22,7 +22,7 @@ class ChatsScreen(ModalScreen[ChatSummary | None]):
     """Open, rename or delete a chat; deleting asks by wanting the key twice."""
 
     BINDINGS = [
-        Binding("enter", "choose", "open", id="chats.open", priority=True),
+        Binding("enter", "choose", "open", key_display="enter", id="chats.open", priority=True),
         Binding("f2", "rename", "rename", id="chats.rename"),
         Binding("ctrl+d", "delete", "delete", id="chats.delete", priority=True),
         Binding("escape", "back", "back", id="chats.back"),

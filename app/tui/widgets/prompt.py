@@ -18,7 +18,15 @@ class Prompt(TextArea):
     """A text field that grows with its text, with a history of what was sent."""
 
     BINDINGS = [
-        Binding("enter", "send", "send", id="chat.send", priority=True, tooltip="send"),
+        Binding(
+            "enter",
+            "send",
+            "send",
+            key_display="enter",
+            id="chat.send",
+            priority=True,
+            tooltip="send",
+        ),
         Binding(
             "ctrl+j,shift+enter,alt+enter",
             "newline",

@@ -1,0 +1,141 @@
+"""Accuracy and tokens per forward on held-out prompts, with an interval.
+
+An answer counts as right when it ended by itself and passes its check. TPF is pooled: all tokens
+over all forwards, so long answers weigh as much as their work. Everything is decoded one prompt
+at a time by the engine's own loop, so the figures are those of a chat.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.config import DecodeConfig
+from engine.events import FinishEvent, Stats
+from engine.generate import Engine
+
+Z = 1.96  # a 95 % interval
+
+
+class Item(Protocol):
+    """A chat that ends with a question, and whether a text answers it."""
+
+    @property
+    def messages(self) -> Sequence[Mapping[str, str]]: ...
+
+    @property
+    def task(self) -> str: ...
+
+    def check(self, text: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """One item's answer and verdict."""
+
+    task: str
+    text: str
+    right: bool
+    stats: Stats
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Verdicts and counts; every figure is derived from them."""
+
+    results: tuple[Result, ...]
+
+    @property
+    def n(self) -> int:
+        return len(self.results)
+
+    @property
+    def right(self) -> int:
+        return sum(result.right for result in self.results)
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.n
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the accuracy, over items only."""
+        return wilson(self.right, self.n)
+
+    @property
+    def tokens(self) -> int:
+        return sum(result.stats.tokens for result in self.results)
+
+    @property
+    def tpf(self) -> float:
+        """Pooled tokens per forward."""
+        return self.tokens / max(sum(result.stats.forwards for result in self.results), 1)
+
+    @property
+    def tpf_steps(self) -> float:
+        """Pooled tokens per decision; overlap does not change it."""
+        return self.tokens / max(sum(result.stats.steps for result in self.results), 1)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Pooled, while decoding."""
+        seconds = sum(result.stats.decode_seconds for result in self.results)
+        return self.tokens / seconds if seconds else 0.0
+
+    @property
+    def per_task(self) -> dict[str, "Evaluation"]:
+        """The same figures for each task, by name."""
+        tasks: dict[str, list[Result]] = defaultdict(list)
+        for result in self.results:
+            tasks[result.task].append(result)
+        return {task: Evaluation(tuple(tasks[task])) for task in sorted(tasks)}
+
+    @property
+    def wrong(self) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if not result.right)
+
+
+def wilson(right: int, n: int) -> tuple[float, float]:
+    """Wilson's score interval for `right` successes of n; (0, 1) when nothing was tried."""
+    if n == 0:
+        return 0.0, 1.0
+    share, spread = right / n, Z * Z / n
+    middle = (share + spread / 2) / (1 + spread)
+    half = Z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def answer(engine: Engine, item: Item, config: DecodeConfig) -> Result:
+    """Decode one item and judge it."""
+    assert engine.tokenizer is not None
+    ids = engine.tokenizer.encode_chat([dict(message) for message in item.messages])
+    finish: FinishEvent | None = None
+    for event in engine.generate(ids, config):
+        if isinstance(event, FinishEvent):
+            finish = event
+    assert finish is not None
+    right = finish.reason == "end" and item.check(finish.text)
+    return Result(item.task, finish.text, right, finish.stats)
+
+
+def evaluate(
+    engine: Engine,
+    items: Iterable[Item],
+    config: DecodeConfig,
+    *,
+    progress: Callable[[Result], None] | None = None,
+) -> Evaluation:
+    """Answer every item; `progress` is told each result.
+
+    Raises:
+        ValueError: no items.
+    """
+    results = []
+    for item in items:
+        results.append(answer(engine, item, config))
+        if progress is not None:
+            progress(results[-1])
+    if not results:
+        raise ValueError("there is nothing to evaluate: no items were given.")
+    return Evaluation(tuple(results))
