@@ -195,6 +195,30 @@ def evaluate(
 
 
 @app.command()
+def quantize(
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="The bf16 checkpoint: demo, a folder or a repo.")
+    ],
+    target: Annotated[str, typer.Argument(metavar="DST", help="A new folder for the result.")],
+    experts_only: Annotated[
+        bool, typer.Option("--experts-only", help="Leave attention and dense layers as they are.")
+    ] = False,
+    style: Annotated[
+        str, typer.Option("--format", metavar="modelopt|compressed-tensors", help="Whose files.")
+    ] = "modelopt",
+) -> None:
+    """Make an NVFP4 checkpoint of a bf16 one; run it again to go on after an interruption."""
+
+    def command() -> int:
+        from app.commands.quantize import Quantization
+        from app.commands.quantize import quantize as run_quantization
+
+        return run_quantization(Quantization(source, target, experts_only, style))
+
+    _end(command)
+
+
+@app.command()
 def doctor(as_json: Json = False) -> None:
     """Say what this machine can do, and what is missing."""
 

@@ -70,7 +70,8 @@ def read_declared(config: dict[str, Any], folder: Path) -> Declared:
         beside = read_json(folder / HF_QUANT_CONFIG).get("quantization")
         if not isinstance(beside, dict):
             raise CheckpointError(
-                f"{folder / HF_QUANT_CONFIG} does not say how the weights are quantised; download it again."
+                f"{folder / HF_QUANT_CONFIG} does not say how the weights are quantised; download "
+                "it again."
             )
     if not inside and beside is None:
         return Declared()

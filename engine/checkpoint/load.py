@@ -139,10 +139,7 @@ def _weight_files(folder: Path) -> list[Path]:
         raise CheckpointError(f"{index} names a file outside its folder; do not use it.")
     for name in names:
         if not _is_file(folder / name):
-            raise CheckpointError(
-                f"{folder / name} is missing, which {index.name} names; download the checkpoint "
-                "again."
-            )
+            raise CheckpointError(f"{folder / name} is missing; download the checkpoint again.")
     return [folder / name for name in names]
 
 

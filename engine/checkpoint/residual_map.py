@@ -103,8 +103,12 @@ def _adapter(
     left: dict[str, TensorInfo],
     unused: tuple[str, ...] = (),
 ) -> Adapter:
-    info = left.get(tensors["down"])
-    width = info.shape[1] if info is not None and len(info.shape) == 2 else 1
+    width = 1
+    for role, side in (("gate", 0), ("up", 0), ("down", 1)):
+        info = left.get(tensors.get(role, ""))
+        if info is not None and len(info.shape) == 2:
+            width = info.shape[side]
+            break
     names = {f"{_NAMES[role]}.weight": name for role, name in tensors.items()}
     return Adapter(names, config, width, unused)
 

@@ -29,6 +29,9 @@ TORCH_DTYPES = {
 }  # fmt: skip
 """Those dtypes of safetensors that torch has everywhere, by their names in a header."""
 
+Tensors = dict[str, tuple[str, tuple[int, ...]]]
+"""Name to (dtype in safetensors' words, shape)."""
+
 FLOATS = ("BF16", "F16", "F32")
 """The dtypes that a plain weight may have."""
 
@@ -181,10 +184,8 @@ class TensorFile:
             raise self._error(error) from error
 
     def _fill(self, part: Tensor) -> None:
-        memory = (ctypes.c_char * part.nbytes).from_address(part.data_ptr())
-        view = memoryview(memory).cast("B")
+        view, done = memory_of(part), 0
         assert self._stream is not None
-        done = 0
         while done < len(view):
             count = self._stream.readinto(view[done:])
             if not count:
@@ -196,6 +197,12 @@ class TensorFile:
         return CheckpointError(
             f"{self._path} cannot be read to its end ({why}); download it again."
         )
+
+
+def memory_of(tensor: Tensor) -> memoryview:
+    """The bytes of `tensor` (on the CPU, contiguous) as they lie, valid while it lives."""
+    assert tensor.is_contiguous()
+    return memoryview((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())).cast("B")
 
 
 def check_finite(name: str, file: Path) -> Callable[[Tensor], None]:
