@@ -143,9 +143,10 @@ def _compressed_tensors(config: dict[str, Any], source: Path) -> Declared:
     formats = {str(g.get("format") or config.get("format")) for g in groups.values()}
     for name in formats - {_PACKED_FORMAT}:
         raise _refused(source, name)
-    for extra in ("transform_config", "sparsity_config"):
-        if config.get(extra) not in (None, {}) and not _is_dense(config[extra]):
-            raise _refused(source, extra)
+    if config.get("transform_config"):
+        raise _refused(source, "rotations (transform_config)")
+    if config.get("sparsity_config") and not _is_dense(config["sparsity_config"]):
+        raise _refused(source, "sparsity (sparsity_config)")
     for group in groups.values():
         _check_arguments(group.get("weights"), source, "weights")
         if group.get("input_activations") is not None:

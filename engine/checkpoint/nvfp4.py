@@ -160,9 +160,10 @@ def _chunks(
     tensor: Tensor, packed: Tensor, scales: Tensor, global_scale: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """The same rows of each, a few at a time, with their matrix's global scale (a scalar)."""
-    matrices = (t.reshape(-1, *t.shape[-2:]) for t in (tensor, packed, scales))
+    stack = global_scale.reshape(-1)
+    matrices = (t.reshape(len(stack), *t.shape[-2:]) for t in (tensor, packed, scales))
     step = max(_CHUNK // tensor.shape[-1], 1)
-    for *matrix, own in zip(*matrices, global_scale.reshape(-1), strict=True):
+    for *matrix, own in zip(*matrices, stack, strict=True):
         for first in range(0, tensor.shape[-2], step):
             values, codes, narrow = (part[first : first + step] for part in matrix)
             yield values, codes, narrow, own
