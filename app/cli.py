@@ -28,6 +28,11 @@ Model = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Adapter = Annotated[str | None, typer.Option(metavar="DIR", help="An adapter to put onto it.")]
+ResidualMap = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Says which tensors are the residual adapter.")
+]
+ExpertsOnly = Annotated[bool, typer.Option("--experts-only", help="Only the routed experts.")]
+Format = Annotated[str, typer.Option("--format", metavar="modelopt|compressed-tensors")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Preset = Annotated[str | None, typer.Option(metavar="speed|quality|careful", help="Thresholds.")]
 
@@ -137,6 +142,7 @@ def ask(  # noqa: PLR0913 - one argument an option
     ] = True,
     device: Device = "auto",
     adapter: Adapter = None,
+    residual_map: ResidualMap = None,
     as_json: Json = False,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Record every step.")] = None,
 ) -> None:
@@ -165,6 +171,7 @@ def ask(  # noqa: PLR0913 - one argument an option
                 system=settings.system if system is None else system,
                 device=device,
                 adapter=adapter,
+                residual_map=residual_map,
                 trace=trace,
                 as_json=as_json,
                 decoding={**decoding, "overlap": overlap},
@@ -181,6 +188,7 @@ def evaluate(
     preset: Preset = None,
     device: Device = "auto",
     adapter: Adapter = None,
+    residual_map: ResidualMap = None,
     as_json: Json = False,
 ) -> None:
     """Accuracy and tokens per forward on the demo's held-out questions, preset by preset."""
@@ -189,23 +197,19 @@ def evaluate(
         from app.commands.evaluate import Eval
         from app.commands.evaluate import evaluate as run_evaluation
 
-        return run_evaluation(Eval(model or _settings().model, n, preset, device, adapter, as_json))
+        return run_evaluation(
+            Eval(model or _settings().model, n, preset, device, adapter, residual_map, as_json)
+        )
 
     _end(command)
 
 
 @app.command()
 def quantize(
-    source: Annotated[
-        str, typer.Argument(metavar="SRC", help="The bf16 checkpoint: demo, a folder or a repo.")
-    ],
-    target: Annotated[str, typer.Argument(metavar="DST", help="A new folder for the result.")],
-    experts_only: Annotated[
-        bool, typer.Option("--experts-only", help="Leave attention and dense layers as they are.")
-    ] = False,
-    style: Annotated[
-        str, typer.Option("--format", metavar="modelopt|compressed-tensors", help="Whose files.")
-    ] = "modelopt",
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A bf16 checkpoint.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="A new folder.")],
+    experts_only: ExpertsOnly = False,
+    style: Format = "modelopt",
 ) -> None:
     """Make an NVFP4 checkpoint of a bf16 one; run it again to go on after an interruption."""
 

@@ -137,17 +137,12 @@ def _weight_files(folder: Path) -> list[Path]:
     # An index is data from outside: its names stay inside the folder.
     if any(Path(name).name != name for name in names):
         raise CheckpointError(f"{index} names a file outside its folder; do not use it.")
+    if any(len(name) > 255 or not name.isprintable() for name in names):
+        raise CheckpointError(f"{index} names a file that cannot exist; download it again.")
     for name in names:
-        if not _is_file(folder / name):
+        if not (folder / name).is_file():
             raise CheckpointError(f"{folder / name} is missing; download the checkpoint again.")
     return [folder / name for name in names]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
 
 
 def _check_extent(config: ModelConfig, headers: dict[str, TensorInfo], folder: Path) -> None:

@@ -107,7 +107,7 @@ def _adapter(
     for role, side in (("gate", 0), ("up", 0), ("down", 1)):
         info = left.get(tensors.get(role, ""))
         if info is not None and len(info.shape) == 2:
-            width = info.shape[side]
+            width = info.shape[side] or 1
             break
     names = {f"{_NAMES[role]}.weight": name for role, name in tensors.items()}
     return Adapter(names, config, width, unused)

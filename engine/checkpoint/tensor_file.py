@@ -40,6 +40,7 @@ _BITS = {name: 8 * dtype.itemsize for name, dtype in TORCH_DTYPES.items()} | {
     "F8_E4M3FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
 }  # fmt: skip
 _LARGEST_HEADER = 100_000_000  # the format's own limit
+_LONGEST_NAME = 500
 _MOST_DIMENSIONS, _LARGEST_DIMENSION = 16, 1 << 48
 
 # Bytes read at a time: they are checked while they are still in the processor's cache.
@@ -94,7 +95,7 @@ def _parse(text: bytes, file: Path, begin: int, size: int) -> dict[str, TensorIn
     for name, info, last in infos:
         # No holes and no overlaps: every byte belongs to one tensor.
         if info.offset != end or last - info.offset != info.nbytes:
-            raise ValueError(f"the bytes of {name[:200]} are not where they should be")
+            raise ValueError(f"the bytes of {name} are not where they should be")
         end = last
     if end != size:
         raise ValueError(f"it has {size:,} bytes instead of {end:,}")
@@ -103,19 +104,21 @@ def _parse(text: bytes, file: Path, begin: int, size: int) -> dict[str, TensorIn
 
 def _parse_entry(name: str, entry: Any, file: Path, begin: int) -> tuple[TensorInfo, int]:
     """A tensor's info and where its bytes end. Raises ValueError."""
+    if len(name) > _LONGEST_NAME or not name.isprintable():
+        raise ValueError("a tensor has a name that is none")
     try:
         dtype, shape, (first, last) = entry["dtype"], entry["shape"], entry["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"its header does not describe {name[:200]}") from error
-    if dtype not in _BITS:
-        raise ValueError(f"{name[:200]} is of the unknown kind {str(dtype)[:40]}")
+        raise ValueError(f"its header does not describe {name}") from error
+    if not isinstance(dtype, str) or dtype not in _BITS:
+        raise ValueError(f"{name} is of the unknown kind {str(dtype)[:40]}")
     numbers = [*shape, first, last] if isinstance(shape, list) else [None]
     if len(numbers) > _MOST_DIMENSIONS + 2 or not all(
         type(n) is int and 0 <= n < _LARGEST_DIMENSION for n in numbers
     ):
-        raise ValueError(f"{name[:200]} has an impossible shape or place")
+        raise ValueError(f"{name} has an impossible shape or place")
     if math.prod(shape) * _BITS[dtype] % 8:
-        raise ValueError(f"{name[:200]} ends inside a byte")
+        raise ValueError(f"{name} ends inside a byte")
     return TensorInfo(file, dtype, tuple(shape), begin + first), begin + last
 
 
