@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import index
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from engine.events import Event
 from engine.hardware import pick_device, set_threads
 from engine.kernels import ops
 from engine.model.quantised import count_bytes, count_weights
+from engine.machine.room import require_room_for
 from engine.model.transformer import LLaDA2Model
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -56,6 +58,7 @@ class Engine:
         activations: Activations = "auto",
         adapter: str | Path | None = None,
         residual_map: str | Path | None = None,
+        allow_spill: bool = False,
         progress: Progress | None = None,
     ) -> "Engine":
         """Load the checkpoint folder `path`.
@@ -69,22 +72,27 @@ class Engine:
             adapter: folder of an adapter to put onto the model.
             residual_map: a file that says which tensors are the residual adapter
                 (`engine/checkpoint/residual_map.py`); None looks for one in the folder.
+            allow_spill: load it although it will not fit into free memory.
             progress: told bytes read and bytes in all.
 
         Raises:
             CheckpointError: the files cannot be used.
-            ValueError: an argument cannot.
+            ValueError: an argument cannot, or memory is too short (NotEnoughRoomError).
         """
         if activations not in ("auto", "bf16", "nvfp4"):
             raise ValueError(f"activations must be auto, bf16 or nvfp4, got {activations!r}")
         target = pick_device(device)
         folder = Path(path)
+        kind = _resolve_dtype(dtype, target)
         model = load_model(
             folder,
             device=target,
-            dtype=_resolve_dtype(dtype, target),
+            dtype=kind,
             activations=activations,
             residual_map=residual_map,
+            room=None
+            if allow_spill
+            else partial(require_room_for, folder, str(target), kind.itemsize),
             progress=progress,
         )
         if target.type == "cpu":

@@ -6,6 +6,7 @@ with local variables on the screen.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import traceback
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import App, SystemCommand
+from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.screen import Screen
@@ -139,6 +140,11 @@ class OrlChat(App[int]):
         """What Ctrl+P offers."""
         return commands(self)
 
+    def _handle_exception(self, error: Exception) -> None:
+        """A key that comes while the program is closing finds no screen: that is no failure."""
+        if not (self._exit and isinstance(error, ScreenStackError)):
+            super()._handle_exception(error)
+
     def _fatal_error(self) -> None:
         """A traceback without locals goes to the log, a sentence to the terminal."""
         log.error("the screen failed:\n%s", traceback.format_exc())
@@ -178,3 +184,4 @@ def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int
         return program.return_code or code or 0
     finally:
         store.close()
+        gc.freeze()  # or the interpreter spends most of the quitting on collecting what it drops

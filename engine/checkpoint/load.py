@@ -5,7 +5,7 @@ lists all that is wrong; then the tensors stream into their final places (`fill.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -45,6 +45,7 @@ def load_model(
     activations: Activations = "auto",
     residual_map: str | Path | None = None,
     cache_bytes: int | None = None,
+    room: Callable[[], None] | None = None,
     progress: Progress | None = None,
 ) -> LLaDA2Model:
     """Load the checkpoint in `directory`: safetensors, sharded or not, plain or NVFP4.
@@ -52,7 +53,8 @@ def load_model(
     Plain weights (bf16, f16, f32) become `dtype` whatever the file's; router biases float32. NVFP4
     weights stay packed; on a CPU at most `cache_bytes` (None: a share of the free memory) of them
     are also kept unpacked. A residual adapter among the tensors is attached, found as
-    `residual_map.py` says.
+    `residual_map.py` says. `room` is called before memory is taken for a checkpoint that is in
+    order, and may refuse.
 
     Raises:
         CheckpointError: naming the file, and every tensor that is missing, unexpected, of another
@@ -70,6 +72,8 @@ def load_model(
     wanted = _attach_adapter(model, layout, headers, folder, residual_map)
     report_differences(layout.expected, wanted, str(folder))
     _check_kinds(layout, headers)
+    if room is not None:
+        room()
     _pack(model, layout)
     model = model.to(dtype)
     for module in model.modules():

@@ -1,7 +1,5 @@
 """The chat: what the keys do. What is drawn stands in `chat_view`, what happens in the session."""
 
-from collections.abc import Callable
-
 from textual import events
 from textual.binding import Binding
 from textual.widgets import OptionList
@@ -45,20 +43,9 @@ class ChatScreen(ChatView):
             return True if free else None
         return True
 
-    def on_prompt_sent(self, event: Prompt.Sent) -> None:
-        """Enter: the text leaves the field only when it was taken."""
-        self._ask(event.text, self.query_one(Prompt).take)
-
-    def _ask(self, text: str, taken: Callable[[], None] = lambda: None) -> None:
-        refusal = self.session.ask(text)
-        if refusal is None:
-            taken()
-        else:
-            self.notify(refusal, markup=False, timeout=3)
-
     def on_welcome_card_asked(self, event: WelcomeCard.Asked) -> None:
         """A question of the start card."""
-        self._ask(event.text)
+        self.ask(event.text)
         self.query_one(Prompt).focus()
 
     def on_welcome_card_opened(self, event: WelcomeCard.Opened) -> None:
@@ -88,9 +75,7 @@ class ChatScreen(ChatView):
 
     def action_again(self) -> None:
         """Answer the last question once more."""
-        refusal = self.session.again()
-        if refusal is not None:
-            self.notify(refusal, markup=False, timeout=3)
+        self.say(self.session.again())
 
     def action_new_chat(self) -> None:
         """An empty chat; what is typed stays."""

@@ -48,18 +48,24 @@ class Window:
         await self.until(lambda: self.session.engine.usable)
 
     async def press(self, *keys: str) -> None:
-        """Press keys. Unlike the pilot's, this does not wait for the program to be idle, which it
-        never is while an answer is written (and hardly ever on a busy machine)."""
+        """Press keys, one after the other. Unlike the pilot's, this does not wait for the program
+        to be idle, which it never is while an answer is written."""
+        for key in keys:
+            await self.burst(key)
+
+    async def burst(self, *keys: str) -> None:
+        """Keys that arrive together, as from a fast typist or another program."""
         driver = self.app._driver
         assert driver is not None
         for key in keys:
             event = events.Key(key, key if len(key) == 1 else None)
             event.set_sender(self.app)
             driver.send_message(event)
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
 
     async def type(self, text: str) -> None:
         """Type into the prompt."""
+        await self.until(lambda: self.app.screen is self.app.chat)
         prompt = self.app.chat.query_one(Prompt)
         prompt.focus()
         prompt.insert(text)

@@ -108,6 +108,24 @@ async def test_stop_again_and_keys_of_the_prompt(tmp_path: Path) -> None:
     assert [row[2] for row in stored()] == [None, "stopped", "end"]
 
 
+async def test_keys_that_come_all_at_once_are_taken_in_order(tmp_path: Path) -> None:
+    trace = Script(pace=0.001).answer(SHORT).write(tmp_path / "t")
+    async with window(trace) as shown:
+        await shown.ready()
+        await shown.burst("a", "b", "ctrl+j", "c", "enter", "d")
+        await shown.answered()
+        assert shown.session.conversation.entries[0].content == "ab\nc"
+        await shown.until(lambda: prompt(shown).text == "d")
+        await shown.press("ctrl+o")
+        await shown.until(lambda: listed(shown) == 1)
+        await shown.press("f2")
+        await shown.shows("New name")
+        await shown.press("ctrl+u")
+        await shown.shows("Search titles")
+        await shown.burst("n", "e", "w", "enter")
+        await shown.until(lambda: shown.session.conversation.title == "new")
+
+
 async def test_chats_are_there_after_a_restart_and_can_be_managed(tmp_path: Path) -> None:
     trace = Script(pace=0.001).answer(SHORT).write(tmp_path / "t")
     async with window(trace) as shown:
@@ -184,7 +202,8 @@ async def test_a_prompt_that_does_not_fit_stays_in_the_field(tmp_path: Path) -> 
     async with window(trace) as shown:
         await shown.ready()
         await shown.ask("x" * 300)
-        await shown.shows("prompt 2,100 · context 2,048 tokens")
+        await shown.shows("it is 2,100 tokens long; the context holds")
+        await shown.shows("Ready")
         await shown.until(lambda: prompt(shown).text == "x" * 300)
         assert not shown.app.chat.query(Answer)
         prompt(shown).text = "short"
@@ -259,10 +278,10 @@ async def test_block_views_and_slow_motion(tmp_path: Path) -> None:
     async with window(trace, slow_steps_per_second=50) as shown:
         await shown.ready()
         await shown.press("ctrl+t")
-        await shown.shows("slow motion: 50 steps/s, speed not measured")
+        await shown.shows("slow motion: 50 steps/s")
         await shown.ask("Go")
         await shown.answered()
-        await shown.shows("Block 1 · step 4 of 4 · 32 of 32 set · slow motion")
+        await shown.shows("Block 1 · step 4 of 4 · 32 of 32 set · last picture")
         await shown.shows("not measured")
         await shown.shows("slow motion: speed not measured")
         await shown.press("ctrl+t")
@@ -349,8 +368,10 @@ async def test_help_lists_the_keys_in_force(tmp_path: Path) -> None:
         await shown.shows("Block view")
         await shown.press("escape")
         await shown.type("kept")
+        talk = shown.session.conversation
         await shown.press("ctrl+y")
-        await shown.until(lambda: prompt(shown).text == "kept")
+        await shown.until(lambda: shown.session.conversation is not talk)
+        assert prompt(shown).text == "kept"
 
 
 async def test_quit_leaves_no_engine_and_loses_nothing(tmp_path: Path) -> None:
