@@ -29,6 +29,11 @@ Model = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Adapter = Annotated[str | None, typer.Option(metavar="DIR", help="An adapter to put onto it.")]
+ResidualMap = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Says which tensors are the residual adapter.")
+]
+ExpertsOnly = Annotated[bool, typer.Option("--experts-only", help="Only the routed experts.")]
+Format = Annotated[str, typer.Option("--format", metavar="modelopt|compressed-tensors")]
 Spill = Annotated[bool, typer.Option("--allow-spill", help="Load although memory looks too short.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Preset = Annotated[str | None, typer.Option(metavar="speed|quality|careful", help="Thresholds.")]
@@ -139,6 +144,7 @@ def ask(  # noqa: PLR0913 - one argument an option
     ] = True,
     device: Device = "auto",
     adapter: Adapter = None,
+    residual_map: ResidualMap = None,
     allow_spill: Spill = False,
     as_json: Json = False,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Record every step.")] = None,
@@ -169,6 +175,7 @@ def ask(  # noqa: PLR0913 - one argument an option
                 system=settings.system if system is None else system,
                 device=device,
                 adapter=adapter,
+                residual_map=residual_map,
                 trace=trace,
                 allow_spill=allow_spill,
                 as_json=as_json,
@@ -186,6 +193,7 @@ def evaluate(
     preset: Preset = None,
     device: Device = "auto",
     adapter: Adapter = None,
+    residual_map: ResidualMap = None,
     allow_spill: Spill = False,
     as_json: Json = False,
 ) -> None:
@@ -196,7 +204,27 @@ def evaluate(
         from app.commands.evaluate import evaluate as run_evaluation
 
         name = model or _settings().model
-        return run_evaluation(Eval(name, n, preset, device, adapter, allow_spill, as_json))
+        return run_evaluation(
+            Eval(name, n, preset, device, adapter, residual_map, allow_spill, as_json)
+        )
+
+    _end(command)
+
+
+@app.command()
+def quantize(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A bf16 checkpoint.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="A new folder.")],
+    experts_only: ExpertsOnly = False,
+    style: Format = "modelopt",
+) -> None:
+    """Make an NVFP4 checkpoint of a bf16 one; run it again to go on after an interruption."""
+
+    def command() -> int:
+        from app.commands.quantize import Quantization
+        from app.commands.quantize import quantize as run_quantization
+
+        return run_quantization(Quantization(source, target, experts_only, style))
 
     _end(command)
 

@@ -17,6 +17,9 @@ PRESETS: dict[str, tuple[float, float | None]] = {
 }
 """Preset name to (threshold, editing threshold); LLaDA2.1's S and Q modes, and its cautious one."""
 
+RESIDUAL_FORMS = ("gated_mlp", "mlp", "linear")
+RESIDUAL_ACTIVATIONS = ("silu", "gelu", "relu", "none")
+
 # Far beyond any LLaDA2 there is: a config that exceeds one of these is damaged, and believing it
 # would allocate memory before the tensors had a chance to disagree.
 _LARGEST = {"num_hidden_layers": 256, "num_experts": 8192}
@@ -43,17 +46,26 @@ class ResidualConfig:
     """How residual context enters the next step: E(mask) + alpha * g(z).
 
     `temperature` divides the logits that z is the expectation under; `top_k` (None: the whole
-    vocabulary) keeps that many tokens, renormalised.
+    vocabulary) keeps that many tokens, renormalised. `form`, `norm` and `activation` say what g is
+    (`engine/model/residual.py`).
     """
 
     form: str = "gated_mlp"
     alpha: float = 1.0
     temperature: float = 1.0
     top_k: int | None = None
+    norm: bool = True
+    activation: str = "silu"
 
     def __post_init__(self) -> None:
-        if self.form != "gated_mlp":
-            raise ValueError(f"residual form must be 'gated_mlp', got {self.form!r}")
+        for name, allowed in (("form", RESIDUAL_FORMS), ("activation", RESIDUAL_ACTIVATIONS)):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ValueError(
+                    f"residual {name} must be one of {', '.join(allowed)}, got {value!r}"
+                )
+        if not isinstance(self.norm, bool):
+            raise ValueError(f"residual norm must be true or false, got {self.norm!r}")
         if not _is_number(self.alpha):
             raise ValueError(f"residual alpha must be a number, got {self.alpha!r}")
         if not (_is_number(self.temperature) and self.temperature > 0):

@@ -3,17 +3,18 @@
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import index
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from engine.checkpoint.adapter import load_adapter
-from engine.checkpoint.load import Progress, load_model, read_special_ids
+from engine.checkpoint.load import Activations, Progress, load_model
+from engine.checkpoint.special_ids import agree, read_special_ids
 from engine.checkpoint.tokenizer import Tokenizer
-from engine.config import CheckpointError, DecodeConfig, ModelConfig, PromptTooLongError
+from engine.config import DecodeConfig, ModelConfig, PromptTooLongError
 from engine.decode.answer import Answer, OnPrefill
 from engine.decode.denoise import Denoiser
 from engine.decode.kv_cache import KVCache
@@ -21,10 +22,9 @@ from engine.decode.plan import Plan
 from engine.events import Event
 from engine.hardware import pick_device, set_threads
 from engine.kernels import ops
+from engine.model.quantised import count_bytes, count_weights
 from engine.machine.room import require_room_for
 from engine.model.transformer import LLaDA2Model
-
-Activations = Literal["auto", "bf16", "nvfp4"]
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -57,6 +57,7 @@ class Engine:
         dtype: torch.dtype | str | None = None,
         activations: Activations = "auto",
         adapter: str | Path | None = None,
+        residual_map: str | Path | None = None,
         allow_spill: bool = False,
         progress: Progress | None = None,
     ) -> "Engine":
@@ -65,8 +66,12 @@ class Engine:
         Args:
             device: "auto", "cpu", "cuda" or "cuda:N".
             dtype: of weights and activations; None is float32 on a CPU, bfloat16 on a GPU.
-            activations: arithmetic of quantised weights; none are quantised in this version.
+            activations: of NVFP4 weights: "bf16" leaves activations as they are (W4A16), "nvfp4"
+                rounds them too (W4A4), "auto" does as the checkpoint declares, but on a CPU leaves
+                them. Without effect on plain weights.
             adapter: folder of an adapter to put onto the model.
+            residual_map: a file that says which tensors are the residual adapter
+                (`engine/checkpoint/residual_map.py`); None looks for one in the folder.
             allow_spill: load it although it will not fit into free memory.
             progress: told bytes read and bytes in all.
 
@@ -78,20 +83,28 @@ class Engine:
             raise ValueError(f"activations must be auto, bf16 or nvfp4, got {activations!r}")
         target = pick_device(device)
         folder = Path(path)
-        if not allow_spill:
-            require_room_for(folder, str(target), _resolve_dtype(dtype, target).itemsize)
+        kind = _resolve_dtype(dtype, target)
         model = load_model(
-            folder, device=target, dtype=_resolve_dtype(dtype, target), progress=progress
+            folder,
+            device=target,
+            dtype=kind,
+            activations=activations,
+            residual_map=residual_map,
+            room=None
+            if allow_spill
+            else partial(require_room_for, folder, str(target), kind.itemsize),
+            progress=progress,
         )
         if target.type == "cpu":
-            set_threads(sum(p.numel() for p in model.parameters()))
+            set_threads(count_weights(model))
         if adapter is not None:
             load_adapter(model, adapter)
-        mask_id, stop_ids = read_special_ids(folder, model.config.vocab_size)
         tokenizer = None
         if (folder / "tokenizer.json").exists():
             tokenizer = Tokenizer.from_pretrained(folder)
-            mask_id, stop_ids = _agree(tokenizer, mask_id, stop_ids, model.config, folder)
+        mask_id, stop_ids = agree(
+            tokenizer, *read_special_ids(folder, model.config.vocab_size), model.config, folder
+        )
         return cls(model, tokenizer, mask_id=mask_id, stop_ids=stop_ids)
 
     @property
@@ -112,12 +125,12 @@ class Engine:
     @property
     def parameters(self) -> int:
         """How many weights there are."""
-        return sum(p.numel() for p in self.model.parameters())
+        return count_weights(self.model)
 
     @property
     def memory(self) -> int:
         """Bytes the weights take."""
-        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+        return count_bytes(self.model)
 
     @property
     def context_length(self) -> int:
@@ -244,33 +257,3 @@ def _resolve_dtype(dtype: torch.dtype | str | None, device: torch.device) -> tor
     if named is None:
         raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
     return named
-
-
-def _agree(
-    tokenizer: Tokenizer,
-    mask_id: int | None,
-    stop_ids: tuple[int, ...],
-    config: ModelConfig,
-    folder: Path,
-) -> tuple[int, tuple[int, ...]]:
-    """Mask and stop ids that the tokenizer and the configs agree on. Raises CheckpointError."""
-    if tokenizer.vocab_size > config.vocab_size:
-        raise CheckpointError(
-            f"{folder}: tokenizer.json has {tokenizer.vocab_size:,} tokens, the model only "
-            f"{config.vocab_size:,}; they do not belong together, so download both again."
-        )
-    if tokenizer.mask_id is None:
-        raise CheckpointError(
-            f"{folder}: tokenizer.json has no <|mask|> token, so this is no LLaDA2 tokenizer."
-        )
-    if mask_id is not None and mask_id != tokenizer.mask_id:
-        raise CheckpointError(
-            f"{folder}: the mask is token {tokenizer.mask_id} in tokenizer.json and {mask_id} in "
-            "the config; download both again."
-        )
-    stops = tuple(dict.fromkeys((*tokenizer.stop_ids, *stop_ids)))
-    if tokenizer.mask_id in stops:
-        raise CheckpointError(
-            f"{folder}: token {tokenizer.mask_id} is both the mask and an end token."
-        )
-    return tokenizer.mask_id, stops

@@ -19,6 +19,7 @@ from engine.checkpoint.load import TensorInfo, report_differences
 from engine.checkpoint.names import RESIDUAL_PREFIX
 from engine.config import CheckpointError, ResidualConfig, read_json
 from engine.model.lora import LoRALinear, wrap_linear
+from engine.model.quantised import NVFP4Linear
 from engine.model.residual import ResidualAdapter
 from engine.model.transformer import LLaDA2Model
 
@@ -110,7 +111,7 @@ def _lora_scale(config: dict[str, Any], path: Path) -> tuple[int, float]:
     return rank, alpha / (rank**0.5 if config.get("use_rslora") else rank)
 
 
-def _linear(model: LLaDA2Model, layer: str, path: Path) -> nn.Linear:
+def _linear(model: LLaDA2Model, layer: str, path: Path) -> nn.Linear | NVFP4Linear:
     """The layer that is to be adapted."""
     try:
         module = model.get_submodule(layer)
@@ -120,7 +121,7 @@ def _linear(model: LLaDA2Model, layer: str, path: Path) -> nn.Linear:
         raise CheckpointError(
             f"{path} adapts {layer}, which has an adapter already; load the model again first."
         )
-    if not isinstance(module, nn.Linear):
+    if not isinstance(module, nn.Linear | NVFP4Linear):
         raise CheckpointError(
             f"{path} adapts {layer}, which this model has not; "
             "use the adapter with the model it was trained on."
@@ -135,10 +136,12 @@ def _read_residual(model: LLaDA2Model, folder: Path) -> tuple[ResidualAdapter, R
         residual = ResidualConfig(**read_json(folder / RESIDUAL_CONFIG))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{folder / RESIDUAL_CONFIG} cannot be used: {error}.") from error
-    gate = tensors.get(f"{RESIDUAL_PREFIX}gate_proj.weight")
-    width = gate.shape[0] if gate is not None and gate.ndim == 2 else 1
+    down = tensors.get(f"{RESIDUAL_PREFIX}down_proj.weight")
+    width = down.shape[1] if down is not None and down.ndim == 2 else 1
     table = model.embedding_table
-    adapter = ResidualAdapter(model.config.hidden_size, width, model.config.rms_norm_eps)
+    adapter = ResidualAdapter.from_config(
+        model.config.hidden_size, width, model.config.rms_norm_eps, residual
+    )
     adapter = adapter.to(device=table.device, dtype=table.dtype)
     names = {f"{RESIDUAL_PREFIX}{name}": p for name, p in adapter.named_parameters()}
     _check({name: tuple(p.shape) for name, p in names.items()}, tensors, path)

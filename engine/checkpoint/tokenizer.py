@@ -121,6 +121,10 @@ class Tokenizer:
                 return name
         return self._backend.decode([id], skip_special_tokens=False)
 
+    def is_added(self, id: int) -> bool:
+        """Whether `id` stands for a string of its own, and not for a piece of ordinary text."""
+        return id in self._backend.get_added_tokens_decoder()
+
     def is_special(self, id: int) -> bool:
         """Whether `id` is control rather than text."""
         return id in self._special.values()

@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.checkpoint.names import model_tensors, places
 from engine.config import ModelConfig
 from engine.model.lora import lora_parameters
+from engine.model.quantised import packed_modules
 from engine.model.transformer import LLaDA2Model
 
 
@@ -32,8 +33,11 @@ def save_checkpoint(
     Raises:
         OSError: the folder cannot be written, or holds the index of a sharded checkpoint, which
             a load would follow to the old weights.
-        ValueError: the model still has LoRA beside its weights; merge it first.
+        ValueError: the model still has LoRA beside its weights; merge it first. Or its weights
+            are packed, which only `quantise.py` writes.
     """
+    if any(packed_modules(model)):
+        raise ValueError("a quantised model cannot be written; save the model it was made from")
     folder = Path(directory)
     index = folder / "model.safetensors.index.json"
     if index.exists():

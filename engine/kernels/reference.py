@@ -5,6 +5,8 @@ are written `...`; T is tokens, d the hidden size, D a head's size, E experts, I
 Formulas: the LLaDA2 reference forward (LLaDA2.0 report, arXiv 2512.15745, section 2).
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -158,18 +160,35 @@ def expert_mlp(
     """sum over k of weights[t, k] * expert_{ids[t, k]}(hidden[t]), in hidden's dtype.
 
     hidden [T, d], ids and weights [T, K], gate_up [E, 2I, d] (gate rows first), down [E, d, I].
+    """
+
+    def run(rows: Tensor, counts: list[int]) -> Tensor:
+        # Few experts, all in use and about equally: one batched product costs fewer calls than it
+        # wastes on padding (measured in tests/benchmarks/README.md).
+        even = min(counts) > 0 and max(counts) * len(counts) <= 2 * sum(counts)
+        return (_padded_experts if even else _each_expert)(rows, counts, gate_up, down)
+
+    return grouped_experts(hidden, ids, weights, gate_up.shape[0], run)
+
+
+def grouped_experts(
+    hidden: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    experts: int,
+    run: Callable[[Tensor, list[int]], Tensor],
+) -> Tensor:
+    """sum over k of weights[t, k] * run(hidden[t], as expert ids[t, k]), in hidden's dtype.
+
     Tokens are grouped by expert, so that each used expert's weights are read once and unused ones
-    never; the counts come to the host in one transfer. The K outputs are summed in float32 in the
-    router's order, as the reference does.
+    never; the counts come to the host in one transfer. `run` maps rows [T K, d], sorted by expert,
+    and how many of them are each expert's, to outputs [T K, d]. The K outputs of a token are
+    summed in float32 in the router's order, as the reference does.
     """
     tokens, top_k = ids.shape
     order = ids.flatten().argsort(stable=True)
-    counts = torch.bincount(ids.flatten(), minlength=gate_up.shape[0]).tolist()
-    rows = hidden[order // top_k]
-    # Few experts, all in use and about equally: one batched product costs fewer calls than it
-    # wastes on padding (measured in tests/benchmarks/README.md).
-    even = min(counts) > 0 and max(counts) * len(counts) <= 2 * order.numel()
-    outputs = (_padded_experts if even else _each_expert)(rows, counts, gate_up, down)
+    counts = torch.bincount(ids.flatten(), minlength=experts).tolist()
+    outputs = run(hidden[order // top_k], counts)
     back = torch.empty_like(order)
     back[order] = torch.arange(order.numel(), device=order.device)
     pairs = outputs[back].view(tokens, top_k, -1).float()

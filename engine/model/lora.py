@@ -3,20 +3,32 @@
 import torch
 from torch import Tensor, nn
 
+from engine.model.quantised import NVFP4Linear
+
 
 class LoRALinear(nn.Module):
-    """Wraps `base`; lora_A [r, in] and lora_B [out, r], with lora_B zero at birth."""
+    """Wraps `base`; lora_A [r, in] and lora_B [out, r], with lora_B zero at birth.
 
-    def __init__(self, base: nn.Linear, rank: int, scale: float) -> None:
+    Both have the dtype of the base's weight; over packed weights, `dtype`.
+    """
+
+    def __init__(
+        self,
+        base: nn.Linear | NVFP4Linear,
+        rank: int,
+        scale: float,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
-        weight = base.weight
+        weight = base.alpha if isinstance(base, NVFP4Linear) else base.weight
+        dtype = dtype or weight.dtype
         self.base = base
         self.scale = scale
         self.lora_A = nn.Linear(
-            base.in_features, rank, bias=False, device=weight.device, dtype=weight.dtype
+            base.in_features, rank, bias=False, device=weight.device, dtype=dtype
         )
         self.lora_B = nn.Linear(
-            rank, base.out_features, bias=False, device=weight.device, dtype=weight.dtype
+            rank, base.out_features, bias=False, device=weight.device, dtype=dtype
         )
         nn.init.zeros_(self.lora_B.weight)
 
@@ -36,9 +48,10 @@ def wrap_linear(root: nn.Module, name: str, rank: int, scale: float) -> LoRALine
         base = parent.get_submodule(child)
     except AttributeError as error:
         raise KeyError(name) from error
-    if not isinstance(base, nn.Linear):
+    if not isinstance(base, nn.Linear | NVFP4Linear):
         raise KeyError(name)
-    wrapped = LoRALinear(base, rank, scale)
+    packed = isinstance(base, NVFP4Linear)
+    wrapped = LoRALinear(base, rank, scale, next(root.parameters()).dtype if packed else None)
     setattr(parent, child, wrapped)
     return wrapped
 

@@ -116,7 +116,9 @@ def test_settings_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"form": "linear"}, "form must be 'gated_mlp', got 'linear'"),
+        ({"form": "conv"}, "form must be one of gated_mlp, mlp, linear, got 'conv'"),
+        ({"activation": "tanh"}, "activation must be one of silu, gelu, relu, none, got 'tanh'"),
+        ({"norm": 1}, "norm must be true or false, got 1"),
         ({"alpha": math.nan}, "alpha must be a number, got nan"),
         ({"alpha": "1"}, "alpha must be a number, got '1'"),
         ({"temperature": 0.0}, "temperature must be above 0, got 0.0"),

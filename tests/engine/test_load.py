@@ -165,7 +165,7 @@ class TestDamagedFiles:
     @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
     def test_eight_bits(self, single: Path, dtype: torch.dtype) -> None:
         rewrite(single, lambda t: t.update({EXPERT: t[EXPERT].to(dtype)}))
-        assert "F8" in failure(single)
+        assert "quantised by FP8" in failure(single)
 
     @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
     @pytest.mark.parametrize("name", [EXPERT, NORM, "model.layers.2.mlp.gate.expert_bias"])
@@ -385,7 +385,9 @@ class TestConfig:
         [
             "gated_mlp",
             [1],
-            {"form": "linear"},
+            {"form": "conv"},
+            {"norm": 1},
+            {"activation": "tanh"},
             {"alpha": "1"},
             {"alpha": float("inf")},
             {"temperature": 0},
