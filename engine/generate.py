@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from operator import index
 from pathlib import Path
 from typing import Literal
@@ -12,13 +13,15 @@ from torch import Tensor
 
 from engine.checkpoint.adapter import load_adapter
 from engine.checkpoint.load import Progress, load_model, read_special_ids
+from engine.checkpoint.special_ids import agree
 from engine.checkpoint.tokenizer import Tokenizer
-from engine.config import CheckpointError, DecodeConfig, ModelConfig, PromptTooLongError
+from engine.config import DecodeConfig, ModelConfig, PromptTooLongError
 from engine.decode.answer import Answer, OnPrefill
+from engine.decode.batch import Lane, answer_all
 from engine.decode.denoise import Denoiser
 from engine.decode.kv_cache import KVCache
 from engine.decode.plan import Plan
-from engine.events import Event
+from engine.events import Event, FinishEvent
 from engine.hardware import pick_device, set_threads
 from engine.kernels import ops
 from engine.model.transformer import LLaDA2Model
@@ -86,7 +89,7 @@ class Engine:
         tokenizer = None
         if (folder / "tokenizer.json").exists():
             tokenizer = Tokenizer.from_pretrained(folder)
-            mask_id, stop_ids = _agree(tokenizer, mask_id, stop_ids, model.config, folder)
+            mask_id, stop_ids = agree(tokenizer, mask_id, stop_ids, model.config, folder)
         return cls(model, tokenizer, mask_id=mask_id, stop_ids=stop_ids)
 
     @property
@@ -163,24 +166,61 @@ class Engine:
                 strings without a tokenizer.
         """
         requested = time.perf_counter()
+        plan, denoiser = self._prepare(ids, config, record, stop)
+        return Answer(plan, denoiser, self.tokenizer, on_prefill, requested).events()
+
+    def generate_many(
+        self,
+        prompts: Sequence[Sequence[int] | Tensor],
+        config: DecodeConfig,
+        *,
+        record: bool = False,
+        seeds: Sequence[int] | None = None,
+        rows: int = 32,
+        stop: Callable[[], bool] | None = None,
+        progress: Callable[[int, FinishEvent], None] | None = None,
+    ) -> list[FinishEvent]:
+        """Answer all `prompts`, `rows` of them at a time; their ends in the order given.
+
+        The answers are those of `generate` (in float32), and so are their counts, those of
+        overlap included; their times are the batch's. The chat's cache is neither used nor lost.
+
+        Args:
+            seeds: one for each prompt, in place of `config.seed`.
+            progress: told (index, end) of every answer as it ends.
+
+        Raises what `generate` does, before anything is computed.
+        """
+        requested = time.perf_counter()
+        configs = [config] * len(prompts)
+        if seeds is not None:
+            configs = [replace(config, seed=s) for s in seeds]
+        lanes = [
+            Lane(*self._prepare(ids, own, record, stop), self.tokenizer, None, requested)
+            for ids, own in zip(prompts, configs, strict=True)
+        ]
+        return answer_all(lanes, self.model, rows, progress=progress)
+
+    def reset_cache(self) -> None:
+        """Forget the committed keys and values, as a change of weights demands."""
+        self._cache.clear()
+
+    def _prepare(
+        self,
+        ids: Sequence[int] | Tensor,
+        config: DecodeConfig,
+        record: bool,
+        stop: Callable[[], bool] | None,
+    ) -> tuple[Plan, Denoiser]:
+        """Check a request; where its answer may go, and what takes its steps."""
         prompt = self._check_ids(ids)
         length = config.block_length
         if len(prompt) // length * length + length > self.context_length:
             raise PromptTooLongError(len(prompt), self.context_length, length)
         if config.stop_strings and self.tokenizer is None:
             raise ValueError("stop_strings need a tokenizer, and this checkpoint has none.")
-        answer = Answer(
-            Plan.make(prompt, config, self.context_length),
-            self._denoiser(config, len(prompt) // length * length, record, stop),
-            self.tokenizer,
-            on_prefill,
-            requested,
-        )
-        return answer.events()
-
-    def reset_cache(self) -> None:
-        """Forget the committed keys and values, as a change of weights demands."""
-        self._cache.clear()
+        plan = Plan.make(prompt, config, self.context_length)
+        return plan, self._denoiser(config, plan.first_start, record, stop)
 
     def _denoiser(
         self,
@@ -239,33 +279,3 @@ def _resolve_dtype(dtype: torch.dtype | str | None, device: torch.device) -> tor
     if named is None:
         raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
     return named
-
-
-def _agree(
-    tokenizer: Tokenizer,
-    mask_id: int | None,
-    stop_ids: tuple[int, ...],
-    config: ModelConfig,
-    folder: Path,
-) -> tuple[int, tuple[int, ...]]:
-    """Mask and stop ids that the tokenizer and the configs agree on. Raises CheckpointError."""
-    if tokenizer.vocab_size > config.vocab_size:
-        raise CheckpointError(
-            f"{folder}: tokenizer.json has {tokenizer.vocab_size:,} tokens, the model only "
-            f"{config.vocab_size:,}; they do not belong together, so download both again."
-        )
-    if tokenizer.mask_id is None:
-        raise CheckpointError(
-            f"{folder}: tokenizer.json has no <|mask|> token, so this is no LLaDA2 tokenizer."
-        )
-    if mask_id is not None and mask_id != tokenizer.mask_id:
-        raise CheckpointError(
-            f"{folder}: the mask is token {tokenizer.mask_id} in tokenizer.json and {mask_id} in "
-            "the config; download both again."
-        )
-    stops = tuple(dict.fromkeys((*tokenizer.stop_ids, *stop_ids)))
-    if tokenizer.mask_id in stops:
-        raise CheckpointError(
-            f"{folder}: token {tokenizer.mask_id} is both the mask and an end token."
-        )
-    return tokenizer.mask_id, stops
