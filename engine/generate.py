@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.checkpoint.adapter import load_adapter
 from engine.checkpoint.load import Progress, load_model, read_special_ids
+from engine.checkpoint.revision import check_base
 from engine.checkpoint.special_ids import agree
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.config import DecodeConfig, ModelConfig, PromptTooLongError
@@ -84,6 +85,7 @@ class Engine:
         if target.type == "cpu":
             set_threads(sum(p.numel() for p in model.parameters()))
         if adapter is not None:
+            check_base(adapter, folder)
             load_adapter(model, adapter)
         mask_id, stop_ids = read_special_ids(folder)
         tokenizer = None

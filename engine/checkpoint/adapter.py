@@ -22,7 +22,7 @@ from engine.model.transformer import LLaDA2Model
 
 LORA_CONFIG, LORA_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 RESIDUAL_CONFIG, RESIDUAL_WEIGHTS = "residual_config.json", "residual_adapter.safetensors"
-_PEFT_PREFIX = "base_model.model."
+PEFT_PREFIX = "base_model.model."
 
 
 def load_adapter(model: LLaDA2Model, directory: str | Path) -> None:
@@ -50,7 +50,7 @@ def _load_lora(model: LLaDA2Model, folder: Path) -> None:
     config = read_json(folder / LORA_CONFIG)
     rank, scale = _lora_scale(config, folder / LORA_CONFIG)
     tensors = {
-        name.removeprefix(_PEFT_PREFIX): tensor
+        name.removeprefix(PEFT_PREFIX): tensor
         for name, tensor in _read(folder / LORA_WEIGHTS).items()
     }
     layers = sorted(

@@ -139,6 +139,7 @@ class LaneCache:
         return attend
 
 
+@torch.no_grad()
 def answer_all(
     lanes: Sequence[Lane],
     model: LLaDA2Model,
@@ -178,7 +179,6 @@ def answer_all(
     return [ends[index] for index in range(len(lanes))]
 
 
-@torch.no_grad()
 def _forward(
     model: LLaDA2Model, cache: LaneCache, rows: list[int], asks: list[Ask]
 ) -> list[Tensor | None]:

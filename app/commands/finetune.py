@@ -1,0 +1,159 @@
+"""`orl-chat finetune`: begin a run or go on with one, here or in the background, or only plan it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.commands.ask import load_engine
+from app.commands.progress import Progress, summary
+from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks, say
+from app.models import resolve_model
+from app.paths import paths
+from engine.config import ModelConfig
+from finetune.config import FinetuneConfig, Train, recipe
+from finetune.runs import RunError, RunFolder, RunInfo
+
+if TYPE_CHECKING:
+    from finetune.prompts import Prompt
+
+HELD_OUT_SHARE = 4
+"""One prompt in so many is held out,"""
+HELD_OUT_MOST = 100
+"""but no more than this many."""
+CARDS = {"32 GB": 31.5 * 2**30, "24 GB": 23.5 * 2**30}
+"""What such cards leave to a program."""
+DETACH_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """What to train on what. `changes` are recipe fields by name."""
+
+    prompts: str | None = None
+    resume: str | None = None
+    model: str = "auto"
+    recipe: str = "normal"
+    train: Train = "lora"
+    out: str | None = None
+    device: str = "auto"
+    detach: bool = False
+    plan: bool = False
+    as_json: bool = False
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+def finetune(request: Finetune) -> int:
+    """Do it; the exit code."""
+    if (request.prompts is None) == (request.resume is None):
+        raise CommandError("Name a file of prompts, or a run to go on with (--resume RUN).")
+    if request.plan:
+        return plan(request)
+    run = find_run(request.resume) if request.resume is not None else new_run(request)
+    if request.detach:
+        return detach(run, request)
+    return train(run, request)
+
+
+def find_run(name: str) -> RunFolder:
+    """A run by folder or name. Raises RunError."""
+    path = Path(os.path.expanduser(name))
+    run = RunFolder(path if path.is_dir() else paths().runs / name)
+    run.info()
+    return run
+
+
+def new_run(request: Finetune) -> RunFolder:
+    """Check everything that can be before a weight is read, and make the run's folder."""
+    from engine.checkpoint.revision import revision
+    from finetune.prompts import split
+
+    assert request.prompts is not None
+    folder = resolve_model(request.model)
+    model_config = ModelConfig.from_pretrained(folder.path)
+    found = usable_prompts(request.prompts)
+    config = run_config(request, model_config, len(found))
+    _, held = split(found, config.held_out, config.seed)
+    text = Path(request.prompts).read_text(encoding="utf-8")
+    path = Path(request.out) if request.out else free_name(Path(request.prompts).stem)
+    info = RunInfo(
+        name=path.name,
+        model=folder.name,
+        base=str(folder.path.resolve()),
+        revision=revision(folder.path),
+        config=config,
+        held_out=tuple(prompt.id for prompt in held),
+    )
+    return RunFolder.create(path, info, text)
+
+
+def usable_prompts(path: str) -> "tuple[Prompt, ...]":
+    """The prompts of a file; what is wrong with others goes to stderr."""
+    from finetune.prompts import read_prompts
+
+    found = read_prompts(path)
+    for problem in found.problems:
+        say(str(problem))
+    if len(found.prompts) < 2:
+        raise CommandError(f"{path} has {len(found.prompts)} usable prompts; give at least two.")
+    return tuple(found.prompts)
+
+
+def run_config(request: Finetune, model: ModelConfig, prompts: int) -> FinetuneConfig:
+    """The recipe for this model and this many prompts, with what the user set."""
+    held = min(HELD_OUT_MOST, prompts // HELD_OUT_SHARE)
+    changes = {"held_out": held, **request.changes}
+    return recipe(request.recipe, request.train, model.hidden_size, **changes)
+
+
+def free_name(stem: str) -> Path:
+    """A folder below the runs that is not there yet: the prompts' name and the day."""
+    base = f"{stem}-{time.strftime('%Y-%m-%d')}"
+    for number in range(1, 10_000):
+        path = paths().runs / (base if number == 1 else f"{base}-{number}")
+        if not path.exists():
+            return path
+    raise CommandError(f"There are too many runs called {base}; name a folder with --out.")
+
+
+def train(run: RunFolder, request: Finetune) -> int:
+    """Run it in this process, with a line of progress an update."""
+    progress = Progress(run, quiet=request.as_json)
+    with ctrl_c_asks() as asked:
+        session = open_session(run, request.device, progress.tell, asked.is_set)
+        progress.begin(session.done)
+        session.go()
+        interrupted = asked.is_set()
+    print(json.dumps(summary(run)) if request.as_json else progress.closing())
+    return INTERRUPTED if interrupted else 0
+
+
+def open_session(
+    run: RunFolder, device: str, tell: Callable[[dict[str, Any]], None], stop: Callable[[], bool]
+) -> Any:
+    """Load the run's model and prompts. Raises RunError when the base is another one by now."""
+    from engine.checkpoint.revision import revision
+    from finetune.prompts import read_prompts
+    from finetune.session import Session
+    from finetune.trainer import Trainer
+    from finetune.verifiers import Verifiers
+
+    info = run.info()
+    folder = resolve_model(info.model) if not Path(info.base).is_dir() else None
+    base = Path(info.base) if folder is None else folder.path
+    if revision(base) != info.revision:
+        raise RunError(
+            f"The checkpoint {info.model} has changed since {run.name} began; "
+            "start a new run on it."
+        )
+    engine = load_engine_at(base, device)
+    prompts = read_prompts(run.prompts).prompts
+    held = [prompt for prompt in prompts if prompt.id in info.held_out]
+    training = [prompt for prompt in prompts if prompt.id not in info.held_out]
+    trainer = Trainer(engine, training, Verifiers(), info.config)
+    return Session(run, trainer, held, tell=tell, stop=stop)

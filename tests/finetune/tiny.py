@@ -1,0 +1,88 @@
+"""A tiny engine that can learn, prompts for it, and a verifier that needs no process."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.decode.denoise import Denoiser
+from engine.generate import Engine
+from finetune.adapters import Trainable, prepare
+from finetune.config import FinetuneConfig
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    id: str = ""
+
+    @property
+    def messages(self) -> tuple[dict[str, str], ...]:
+        return ({"role": "user", "content": self.text},)
+
+
+@dataclass(frozen=True)
+class Says:
+    passed: bool
+    reason: str = ""
+    seconds: float = 0.0
+    error: bool = False
+
+
+def passes(prompt: Question, answer: str) -> Says:
+    return Says(True)
+
+
+def questions(count: int) -> list[Question]:
+    return [Question(f"{n} and {n * n % 7}{'?' * (n % 5)}", str(n)) for n in range(count)]
+
+
+def tiny_config(**changes: object) -> FinetuneConfig:
+    """Few, short answers; half the positions uncertain."""
+    settings: dict = {
+        "updates": 6, "prompts_per_update": 4, "max_new_tokens": 40, "lora_rank": 2,
+        "adapter_width": 24, "threshold": 0.3, "editing_threshold": 0.5, "held_out": 4,
+        "check_every": 2, "row_tokens": 600, "gate": 0.5,
+    }  # fmt: skip
+    return FinetuneConfig(**(settings | changes))
+
+
+def tiny_engine(checkpoint: Path) -> Engine:
+    return Engine.load(checkpoint, device="cpu")
+
+
+def stir(trainable: Trainable, size: float = 0.1) -> None:
+    """Move everything trained away from its start, so that nothing is a no-op any more."""
+    generator = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for parameter in trainable.parameters.values():
+            parameter.add_(size * torch.randn(parameter.shape, generator=generator))
+
+
+def active_engine(checkpoint: Path, **changes: object) -> tuple[Engine, Trainable]:
+    """An engine whose LoRA and residual adapter both matter."""
+    engine = tiny_engine(checkpoint)
+    trainable = prepare(engine.model, tiny_config(**changes))
+    stir(trainable)
+    return engine, trainable
+
+
+class Decisions:
+    """Raw logits of every accepted step, in the order in which a trajectory records them."""
+
+    def __init__(self, monkeypatch: object) -> None:
+        self.logits: list[Tensor] = []
+        decide = Denoiser.decide
+
+        def noted(denoiser: Denoiser, canvas: object, logits: Tensor) -> object:
+            self.logits.append(logits)
+            return decide(denoiser, canvas, logits)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Denoiser, "decide", noted)  # type: ignore[attr-defined]
+
+
+def ids_of(engine: Engine, asked: Sequence[Question]) -> list[list[int]]:
+    assert engine.tokenizer is not None
+    return [engine.tokenizer.encode_chat(list(q.messages)) for q in asked]
