@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from app.adapters import with_adapter
 from app.answer import Conditions, Narrator
 from app.control import Control
 from app.decoding import decode_config, preset_name
@@ -62,6 +63,7 @@ class EngineBackend:
         begin = time.monotonic()
         self._outbox.put(Loading("importing torch"))
         folder = resolve_model(request.model)
+        found = with_adapter(folder, request.adapter)
         self.unload()
         from engine.generate import Engine
 
@@ -75,7 +77,7 @@ class EngineBackend:
                 self._outbox.put(Loading("reading weights", done, total))
 
         engine = Engine.load(
-            folder.path, device=request.device, adapter=request.adapter, progress=progress
+            found.folder.path, device=request.device, adapter=found.adapter, progress=progress
         )
         if engine.tokenizer is None:
             raise ValueError(f"{folder.path} has no tokenizer.json, so it cannot chat.")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from app.cli_training import register as register_training
 from app.commands.running import CommandError, guarded, say
 from app.version import VERSION
 
@@ -271,6 +272,8 @@ def _editing_threshold(text: str) -> float | None:
     except ValueError:
         raise CommandError(f"--editing-threshold takes a number or off, got {text!r}.") from None
 
+
+register_training(app, lambda: str(_settings().model))
 
 if __name__ == "__main__":
     main()

@@ -78,6 +78,12 @@ class Evaluation:
         return self.tokens / max(sum(result.stats.steps for result in self.results), 1)
 
     @property
+    def steps_per_block(self) -> float:
+        """Pooled decisions per block, the settling ones included."""
+        blocks = sum(len(result.stats.blocks) for result in self.results)
+        return sum(result.stats.steps for result in self.results) / max(blocks, 1)
+
+    @property
     def tokens_per_second(self) -> float:
         """Pooled, while decoding."""
         seconds = sum(result.stats.decode_seconds for result in self.results)

@@ -66,13 +66,13 @@ def position_terms(
     hidden: Tensor, head: nn.Module, targets: Tensor, mask_id: int, start: Start | None
 ) -> PositionTerms:
     """Terms at hidden [P, d] with targets [P]; without a start model kl is 0."""
-    vocabulary = int(head.weight.shape[0])
-    size = max(1, CHUNK_VALUES // vocabulary)
+    weight = head.get_parameter("weight")
+    size = max(1, CHUNK_VALUES // weight.shape[0])
     parts = []
     for first in range(0, len(targets), size):
         own = slice(first, first + size)
-        before = None if start is None else start.hidden[own]
-        arguments = (hidden[own], head, targets[own], mask_id, before, start and start.head)
+        before = None if start is None else Start(start.hidden[own], start.head)
+        arguments = (hidden[own], head, targets[own], mask_id, before)
         if len(targets) > size and torch.is_grad_enabled():
             parts.append(
                 checkpoint(_chunk_terms, *arguments, use_reentrant=False, preserve_rng_state=False)
@@ -87,8 +87,7 @@ def _chunk_terms(
     head: nn.Module,
     targets: Tensor,
     mask_id: int,
-    start_hidden: Tensor | None,
-    start_head: nn.Module | None,
+    start: Start | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     log_p = _log_probabilities(head, hidden, mask_id)
     cross_entropy = -log_p.gather(-1, targets[:, None]).squeeze(-1)
@@ -97,10 +96,10 @@ def _chunk_terms(
     # The mask token's column is -inf with probability 0: it must add 0 * 0, not 0 * inf.
     finite = log_p.masked_fill(log_p == -math.inf, 0.0)
     entropy = -(p * finite).sum(-1) / math.log(log_p.shape[-1])
-    if start_hidden is None or start_head is None:
+    if start is None:
         return cross_entropy, entropy, torch.zeros_like(entropy), confidence
     with torch.no_grad():
-        log_q = _log_probabilities(start_head, start_hidden, mask_id)
+        log_q = _log_probabilities(start.head, start.hidden, mask_id)
         log_q = log_q.masked_fill(log_q == -math.inf, 0.0)
     return cross_entropy, entropy, (p * (finite - log_q)).sum(-1), confidence
 

@@ -11,6 +11,7 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -127,7 +128,11 @@ class Row:
 
     def to(self, device: torch.device) -> "Row":
         """The row on a device."""
-        moved = {n: t.to(device) for n, t in vars(self).items() if isinstance(t, Tensor)}
+        moved: dict[str, Any] = {
+            name: value.to(device)
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor)
+        }
         return replace(self, **moved)
 
 
@@ -149,7 +154,8 @@ def make_row(samples: Sequence[Sample]) -> Row:
     states = [state for sample in samples for state in sample.states]
     length, device = samples[0].block_length, states[0].canvas.device
     clean: list[int] = []
-    answer, places, targets, owners, pairs = [], [], [], [], []
+    answer: list[int] = []
+    places, targets, owners, pairs = [], [], [], []
     for index, sample in enumerate(samples):
         first = len(answer)
         clean += sample.final_ids[: sample.clean_tokens]

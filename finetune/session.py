@@ -8,7 +8,6 @@ import errno
 import json
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -18,10 +17,11 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from engine.checkpoint.write import save_checkpoint
+from engine.checkpoint.revision import BASE_FILE
 from finetune.adapters import save_adapter
 from finetune.alarms import alarms
 from finetune.checks import best_check, check_event, evaluate_prompts, should_end
+from finetune.merge import save_whole
 from finetune.rollout import Prompt
 from finetune.runs import RunError, RunFolder, State, Status, own_status, whole_folder, write_json
 from finetune.trainer import OutOfMemoryError, Report, Trainer
@@ -31,10 +31,6 @@ Tell = Callable[[dict[str, Any]], None]
 SKIPS_IN_A_ROW = 3
 PAUSE_SECONDS = 0.2
 SAMPLES = 3
-_TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json",
-    "special_tokens_map.json",
-)  # fmt: skip
 
 
 class Session:
@@ -222,24 +218,12 @@ class Session:
         model, base = self.trainer.engine.model, Path(self.info.base)
         with whole_folder(self.run.checkpoint(self.done)) as folder:
             write_json(folder / "check.json", event)
+            named = {"model": self.info.model, "revision": self.info.revision}
             if self.config.train == "full":
-                _save_whole_model(self.trainer, base, folder)
+                save_whole(model, base, folder, self.trainer.engine.dtype)
+                write_json(folder / BASE_FILE, named)
             else:
-                named = {"model": self.info.model, "revision": self.info.revision}
                 save_adapter(model, folder, alpha=self.config.lora_alpha, base=named)
-
-
-def _save_whole_model(trainer: Trainer, base: Path, folder: Path) -> None:
-    """A checkpoint that can be loaded like any other, with the base's tokenizer."""
-    model = trainer.engine.model
-    extra = json.loads((base / "config.json").read_text(encoding="utf-8"))
-    extra = {name: extra[name] for name in ("pad_token_id", "eos_token_id") if name in extra}
-    if model.residual_adapter is not None:
-        extra["residual"] = asdict(model.residual)
-    save_checkpoint(model, folder, dtype=trainer.engine.dtype, extra_config=extra)
-    for name in _TOKENIZER_FILES:
-        if (base / name).exists():
-            shutil.copy(base / name, folder / name)
 
 
 def update_event(report: Report) -> dict[str, Any]:

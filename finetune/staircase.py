@@ -94,20 +94,20 @@ class FlexStaircase:
 
         size = row.tokens + self.padding
         # Compiled, the tiles are found without a mask of the row's size in memory.
-        make = _compiled(create_block_mask) if compiled else create_block_mask
+        make, self.attention = (
+            _function(function, compiled) for function in (create_block_mask, flex_attention)
+        )
         self.mask: BlockMask = make(visible, None, None, size, size, device=str(row.clean.device))
-        self.attention = _compiled(flex_attention) if compiled else flex_attention
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (F.pad(t, (0, 0, 0, self.padding))[None] for t in (q, k, v))
-        context = self.attention(q, k, v, block_mask=self.mask, enable_gqa=True)
-        assert isinstance(context, Tensor)
-        return context[0, :, : context.shape[2] - self.padding]
+        context: Tensor = self.attention(q, k, v, block_mask=self.mask, enable_gqa=True)[0]
+        return context[:, : context.shape[1] - self.padding]
 
 
 @lru_cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function)
+def _function(function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
+    return torch.compile(function) if compiled else function
 
 
 def token_places(row: Row) -> tuple[Tensor, Tensor, Tensor]:

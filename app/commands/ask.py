@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from app.adapters import with_adapter
 from app.backend import describe, narrate
 from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks, say
 from app.decoding import decode_config
@@ -59,7 +60,8 @@ def load_engine(folder: ModelFolder, device: str, adapter: str | None) -> "Engin
     """An engine that can chat. Raises what `Engine.load` does, and CommandError."""
     from engine.generate import Engine
 
-    engine = Engine.load(folder.path, device=device, adapter=adapter)
+    found = with_adapter(folder, adapter)
+    engine = Engine.load(found.folder.path, device=device, adapter=found.adapter)
     if engine.tokenizer is None:
         raise CommandError(
             f"{folder.path} has no tokenizer.json, so it cannot chat; name another folder."

@@ -1,4 +1,4 @@
-"""`orl-chat finetune`: begin a run or go on with one, here or in the background, or only plan it."""
+"""`orl-chat finetune`: begin a run or go on with one, here or detached, or only plan it."""
 
 import json
 import os
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.commands.ask import load_engine
 from app.commands.progress import Progress, summary
 from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks, say
 from app.models import resolve_model
@@ -21,13 +20,13 @@ from finetune.runs import RunError, RunFolder, RunInfo
 
 if TYPE_CHECKING:
     from finetune.prompts import Prompt
+    from finetune.rollout import Verifier
+    from finetune.session import Session
 
 HELD_OUT_SHARE = 4
 """One prompt in so many is held out,"""
 HELD_OUT_MOST = 100
 """but no more than this many."""
-CARDS = {"32 GB": 31.5 * 2**30, "24 GB": 23.5 * 2**30}
-"""What such cards leave to a program."""
 DETACH_SECONDS = 20.0
 
 
@@ -50,10 +49,10 @@ class Finetune:
 
 def finetune(request: Finetune) -> int:
     """Do it; the exit code."""
-    if (request.prompts is None) == (request.resume is None):
-        raise CommandError("Name a file of prompts, or a run to go on with (--resume RUN).")
     if request.plan:
         return plan(request)
+    if (request.prompts is None) == (request.resume is None):
+        raise CommandError("Name a file of prompts, or a run to go on with (--resume RUN).")
     run = find_run(request.resume) if request.resume is not None else new_run(request)
     if request.detach:
         return detach(run, request)
@@ -126,7 +125,7 @@ def train(run: RunFolder, request: Finetune) -> int:
     progress = Progress(run, quiet=request.as_json)
     with ctrl_c_asks() as asked:
         session = open_session(run, request.device, progress.tell, asked.is_set)
-        progress.begin(session.done)
+        progress.begin(run.status().update)
         session.go()
         interrupted = asked.is_set()
     print(json.dumps(summary(run)) if request.as_json else progress.closing())
@@ -135,25 +134,69 @@ def train(run: RunFolder, request: Finetune) -> int:
 
 def open_session(
     run: RunFolder, device: str, tell: Callable[[dict[str, Any]], None], stop: Callable[[], bool]
-) -> Any:
+) -> "Session":
     """Load the run's model and prompts. Raises RunError when the base is another one by now."""
     from engine.checkpoint.revision import revision
+    from engine.generate import Engine
     from finetune.prompts import read_prompts
     from finetune.session import Session
     from finetune.trainer import Trainer
-    from finetune.verifiers import Verifiers
 
     info = run.info()
-    folder = resolve_model(info.model) if not Path(info.base).is_dir() else None
-    base = Path(info.base) if folder is None else folder.path
+    base = Path(info.base)
+    if not base.is_dir():
+        raise RunError(f"The model of {run.name} is no longer at {base}; put it back there.")
     if revision(base) != info.revision:
         raise RunError(
-            f"The checkpoint {info.model} has changed since {run.name} began; "
-            "start a new run on it."
+            f"The checkpoint {base} has changed since {run.name} began, so the run cannot go on; "
+            "start a new one."
         )
-    engine = load_engine_at(base, device)
+    engine = Engine.load(base, device=device, activations="bf16")
     prompts = read_prompts(run.prompts).prompts
     held = [prompt for prompt in prompts if prompt.id in info.held_out]
     training = [prompt for prompt in prompts if prompt.id not in info.held_out]
-    trainer = Trainer(engine, training, Verifiers(), info.config)
+    trainer = Trainer(engine, training, verifier(), info.config)
     return Session(run, trainer, held, tell=tell, stop=stop)
+
+
+def verifier() -> "Verifier":
+    """What judges answers, as each prompt asks for it."""
+    from finetune.verifiers import Verifiers
+
+    return Verifiers()
+
+
+def detach(run: RunFolder, request: Finetune) -> int:
+    """Start a process of its own that goes on with the run, and see it begin."""
+    command = [sys.executable, "-m", "app.cli", "finetune", "--resume", str(run.path.resolve())]
+    with (run.path / "log.txt").open("ab") as log:
+        process = subprocess.Popen(
+            [*command, "--device", request.device],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=run.path,
+        )
+    end = time.monotonic() + DETACH_SECONDS
+    while time.monotonic() < end and process.poll() is None and not run.status().alive:
+        time.sleep(0.05)
+    if process.poll() not in (None, 0):
+        last = (run.path / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        raise CommandError(last[-1] if last else f"The run {run.name} ended at once.")
+    if request.as_json:
+        print(json.dumps({**summary(run), "pid": process.pid}))
+    else:
+        print(f"{run.name} trains in the background (pid {process.pid}).")
+        print(f"see:   orl-chat runs\nstop:  orl-chat runs stop {run.name}")
+    return 0
+
+
+def plan(request: Finetune) -> int:
+    """Say what a run would take, without reading a weight."""
+    from app.commands.finetune_plan import show
+
+    folder = resolve_model(request.model)
+    prompts = len(usable_prompts(request.prompts)) if request.prompts is not None else 2
+    config = run_config(request, ModelConfig.from_pretrained(folder.path), prompts)
+    return show(folder, config, as_json=request.as_json)

@@ -1,16 +1,22 @@
 """A tiny engine that can learn, prompts for it, and a verifier that needs no process."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from engine.checkpoint.revision import revision
 from engine.decode.denoise import Denoiser
 from engine.generate import Engine
 from finetune.adapters import Trainable, prepare
 from finetune.config import FinetuneConfig
+from finetune.rollout import Rollout, roll_out
+from finetune.runs import RunFolder, RunInfo
+from finetune.session import Session
+from finetune.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -86,3 +92,24 @@ class Decisions:
 def ids_of(engine: Engine, asked: Sequence[Question]) -> list[list[int]]:
     assert engine.tokenizer is not None
     return [engine.tokenizer.encode_chat(list(q.messages)) for q in asked]
+
+
+def roll_out_ended(*arguments: Any, **options: Any) -> list[Rollout]:
+    """Random models rarely end; here answers that ran into the budget count as ended."""
+    return [
+        replace(r, finish=replace(r.finish, reason="end")) for r in roll_out(*arguments, **options)
+    ]
+
+
+def new_run(path: Path, checkpoint: Path, config: FinetuneConfig) -> RunFolder:
+    info = RunInfo(
+        path.name, "tiny", str(checkpoint), revision(checkpoint), config, held_out=("6", "7")
+    )
+    return RunFolder.create(path, info, "")
+
+
+def session(run: RunFolder, checkpoint: Path, verifier: Any = passes, **options: Any) -> Session:
+    """A session over six prompts, with two more held out."""
+    config, asked = run.info().config, questions(8)
+    trainer = Trainer(tiny_engine(checkpoint), asked[:6], verifier, config, roll_out=roll_out_ended)
+    return Session(run, trainer, list(asked[6:]), **options)
