@@ -134,7 +134,7 @@ class EngineBackend:
         def on_prefill(done: int, total: int, cached: int, seconds: float) -> None:
             nonlocal denoising
             denoising = done >= total
-            message = Prefill(id, done, total, cached, seconds)
+            message = Prefill(id, done, total + cached, cached, seconds, len(ids))
             self._outbox.put(message)
             if trace is not None:
                 trace.put(seconds, message)

@@ -60,7 +60,8 @@ class Ready:
 
 @dataclass(frozen=True)
 class Prefill:
-    """Prompt tokens in the cache: `done` of `total` computed, `cached` kept from before."""
+    """The prompt has `prompt` tokens, whose whole blocks are read before decoding: `total` tokens,
+    of which `cached` were kept from before and `tokens` have been computed so far."""
 
     type: ClassVar[str] = "prefill"
     id: str
@@ -68,6 +69,7 @@ class Prefill:
     total: int
     cached: int
     seconds: float
+    prompt: int = 0
 
 
 @dataclass(frozen=True)

@@ -41,21 +41,6 @@ from app.version import VERSION
 if TYPE_CHECKING:
     from app.backend import Backend
 
-if TYPE_CHECKING:
-    from app.backend import Backend
-
-if TYPE_CHECKING:
-    from app.backend import Backend
-
-if TYPE_CHECKING:
-    from app.backend import Backend
-
-if TYPE_CHECKING:
-    from app.backend import Backend
-
-if TYPE_CHECKING:
-    from app.backend import Backend
-
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 0.25

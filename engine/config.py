@@ -19,8 +19,7 @@ PRESETS: dict[str, tuple[float, float | None]] = {
 
 # Far beyond any LLaDA2 there is: a config that exceeds one of these is damaged, and believing it
 # would allocate memory before the tensors had a chance to disagree.
-_LARGEST = {"num_hidden_layers": 1024, "num_experts": 8192}
-_LARGEST_OTHER = 1 << 24
+_LARGEST = {"num_hidden_layers": 256, "num_experts": 8192}
 
 
 class CheckpointError(Exception):
@@ -55,12 +54,12 @@ class ResidualConfig:
     def __post_init__(self) -> None:
         if self.form != "gated_mlp":
             raise ValueError(f"residual form must be 'gated_mlp', got {self.form!r}")
-        if not math.isfinite(self.alpha):
-            raise ValueError(f"residual alpha must be finite, got {self.alpha}")
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise ValueError(f"residual temperature must be above 0, got {self.temperature}")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"residual top_k must be at least 1 or null, got {self.top_k}")
+        if not _is_number(self.alpha):
+            raise ValueError(f"residual alpha must be a number, got {self.alpha!r}")
+        if not (_is_number(self.temperature) and self.temperature > 0):
+            raise ValueError(f"residual temperature must be above 0, got {self.temperature!r}")
+        if self.top_k is not None:
+            _check_int("residual top_k", self.top_k, 1)
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class ModelConfig:
             value = getattr(self, field.name)
             if field.type is int:
                 least = 0 if field.name in ("first_k_dense_replace", "num_shared_experts") else 1
-                most = _LARGEST.get(field.name, _LARGEST_OTHER)
+                most = _LARGEST.get(field.name, 1 << 24)
                 if not (_is_int(value) and least <= value <= most):
                     raise ValueError(
                         f"{field.name} must be a whole number from {least} to {most}, got {value!r}"
@@ -116,6 +115,9 @@ class ModelConfig:
             "partial_rotary_factor must be at most 1": self.partial_rotary_factor <= 1,
             "the rotary dimension must be even and at least 2": (
                 self.rotary_dim >= 2 and self.rotary_dim % 2 == 0
+            ),
+            "num_hidden_layers * num_experts must be at most 65536": (
+                self.num_hidden_layers * self.num_experts <= 65536
             ),
         }
         for rule, holds in relations.items():
@@ -226,33 +228,30 @@ class DecodeConfig:
     mask_id: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("max_new_tokens", 1), ("block_length", 1), ("min_unmask", 1)):
-            _check_int(name, getattr(self, name), least)
+        for name in ("max_new_tokens", "block_length", "min_unmask"):
+            _check_int(name, getattr(self, name), 1)
         _check_int("max_post_steps", self.max_post_steps, 0)
         _check_range("threshold", self.threshold, 0.0, 1.0)
         if self.editing_threshold is not None:
             _check_range("editing_threshold", self.editing_threshold, 0.0, math.inf)
         _check_range("temperature", self.temperature, 0.0, 100.0)
         if 0 < self.temperature < 0.001:  # logits over less could leave float32's range
-            raise ValueError(
-                f"temperature must be 0 (greedy) or at least 0.001, got {self.temperature!r}"
-            )
+            raise ValueError(f"temperature must be 0 or at least 0.001, got {self.temperature!r}")
         if self.top_k is not None:
             _check_int("top_k", self.top_k, 1)
         if self.top_p is not None:
             _check_range("top_p", self.top_p, 0.0, 1.0)
         if self.seed is not None and not (_is_int(self.seed) and 0 <= self.seed < 1 << 64):
             raise ValueError(f"seed must be a whole number in [0, 2**64), got {self.seed!r}")
-        if isinstance(self.stop_strings, str) or not all(self.stop_strings):
+        for id in (*(self.stop_ids or ()), self.mask_id or 0):
+            _check_int("a stop or mask id", id, 0)
+        texts = self.stop_strings
+        if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts):
             raise ValueError("stop_strings must be a sequence of texts that are not empty")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Self:
-        """The named thresholds, with any other field given by keyword.
-
-        Raises:
-            ValueError: no such preset.
-        """
+        """The named thresholds and any other field by keyword. ValueError for another name."""
         if name not in PRESETS:
             raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name!r}")
         threshold, editing = PRESETS[name]
@@ -274,7 +273,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ) from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON ({error}); download it again.") from error
     if not isinstance(data, dict):
         raise CheckpointError(f"{path} does not hold a JSON object; download it again.")
@@ -286,7 +285,8 @@ def _is_int(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # Not isfinite, which an int beyond float's range makes raise.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _check_int(name: str, value: Any, least: int) -> None:

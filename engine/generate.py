@@ -87,7 +87,7 @@ class Engine:
         if adapter is not None:
             check_base(adapter, folder)
             load_adapter(model, adapter)
-        mask_id, stop_ids = read_special_ids(folder)
+        mask_id, stop_ids = read_special_ids(folder, model.config.vocab_size)
         tokenizer = None
         if (folder / "tokenizer.json").exists():
             tokenizer = Tokenizer.from_pretrained(folder)

@@ -104,7 +104,7 @@ def _answer(
 
     def on_prefill(done: int, total: int, cached: int, seconds: float) -> None:
         if trace is not None:
-            trace.put(seconds, Prefill("ask", done, total, cached, seconds))
+            trace.put(seconds, Prefill("ask", done, total + cached, cached, seconds, len(ids)))
 
     ids = engine.tokenizer.encode_chat(request.messages)
     narrator = narrate("ask", engine, folder.name, config)

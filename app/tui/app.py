@@ -5,13 +5,15 @@ imports imports torch. What goes wrong here ends in a sentence and a log file, n
 with local variables on the screen.
 """
 
+import asyncio
 import logging
+import signal
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import App, SystemCommand
+from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.screen import Screen
@@ -33,6 +35,7 @@ from app.tui.widgets.bars import declared
 log = logging.getLogger(__name__)
 
 LOG_TAIL = 20_000
+HELP = "this page, for the part that has the focus (? outside text)"
 
 
 class OrlChat(App[int]):
@@ -44,16 +47,10 @@ class OrlChat(App[int]):
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (90, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-tiny-height"), (20, "-low"), (24, "-tall")]
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "f1,question_mark",
-            "help",
-            "help",
-            key_display="f1",
-            id="help",
-            tooltip="this page, for the part that has the focus (? outside text)",
-        ),
+        Binding("f1", "help", "help", id="help", priority=True, tooltip=HELP),
+        Binding("question_mark", "help", show=False),
         Binding("ctrl+q", "quit", "quit", id="quit", priority=True, tooltip="quit, at once"),
-        Binding("ctrl+l", "log", "log", id="log", show=False, tooltip="what was logged"),
+        Binding("ctrl+l", "log", "log", id="log", show=False, priority=True, tooltip="the log"),
     ]
 
     def __init__(
@@ -84,28 +81,26 @@ class OrlChat(App[int]):
 
     def on_mount(self) -> None:
         """Look first, then the engine."""
-        self._take_theme()
+        self.theme = self._wanted_theme if self._wanted_theme in self.available_themes else DEFAULT
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self.call_later, self.action_quit)
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        for notice in self.session.file.notices:
-            self.chat.problem(Problem("Settings", notice))
+        notices = [("Settings", notice) for notice in self.session.file.notices]
+        if self.theme != self._wanted_theme:
+            words = f"There is no theme {self._wanted_theme!r}; Ctrl+P, Theme lists them."
+            notices.append(("Settings", words))
         if self.session.store.notice:
-            self.chat.problem(Problem("Chats", self.session.store.notice))
+            notices.append(("Chats", self.session.store.notice))
+        for title, notice in notices:
+            self.chat.problem(Problem(title, notice))
         self.start_engine()
 
     def start_engine(self) -> None:
         """Start the engine process; the one there may be ends first."""
         self.run_worker(self.link.run(), group="engine", exclusive=True)
-
-    def _take_theme(self) -> None:
-        if self._wanted_theme in self.available_themes:
-            self.theme = self._wanted_theme
-        else:
-            message = f"There is no theme {self._wanted_theme!r}; Ctrl+P, Theme lists them."
-            self.chat.problem(Problem("Settings", message))
-            self.theme = DEFAULT
-        self.theme_changed_signal.subscribe(self, self._keep_theme)
 
     def _keep_theme(self, theme: Theme) -> None:
         self.session.keeper.settings(theme=theme.name)
@@ -127,6 +122,7 @@ class OrlChat(App[int]):
         from app.tui.screens.help import HelpScreen, key_lines
 
         if isinstance(self.screen, HelpScreen):
+            self.screen.dismiss()
             return
         actives = sorted(self.screen.active_bindings.values(), key=declared)
         bindings = [active.binding for active in actives]
@@ -142,6 +138,11 @@ class OrlChat(App[int]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What Ctrl+P offers."""
         return commands(self)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """A key that comes while the program is closing finds no screen: that is no failure."""
+        if not (self._exit and isinstance(error, ScreenStackError)):
+            super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
         """A traceback without locals goes to the log, a sentence to the terminal."""

@@ -20,7 +20,7 @@ _GLYPHS = dict(
     )
 )
 _BARS = dict(zip("▁▂▃▄▅▆▇█", "_.-:=+*#", strict=True))
-_SHADES = {"░": ":", "▒": "%", "▓": "#"}
+_SHADES = {"░": ":", "▒": "%", "▓": "#", "━": "="}
 
 
 def _drawing() -> dict[int, str]:

@@ -67,6 +67,7 @@ class Live:
 
     prompt_tokens: int | None = None
     prompt_done: int = 0
+    prompt_total: int = 0
     tokens: int = 0
     forwards: int = 0
     edits: int = 0
@@ -100,7 +101,8 @@ class Live:
 
     def prefill(self, message: Prefill) -> None:
         """The prompt was read, wholly or in part."""
-        self.prompt_tokens = message.total
+        self.prompt_tokens = max(message.prompt, message.total)
+        self.prompt_total = message.total
         self.prompt_done = message.tokens + message.cached
 
     def advance(self, message: Step) -> None:

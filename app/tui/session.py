@@ -46,6 +46,8 @@ class ChatSession:
         self.engine = EngineState()
         self.conversation = Conversation()
         self.turn: Turn | None = None
+        self.asked: list[str] = []
+        """Every prompt of this window, of whatever chat."""
         self.last: Turn | None = None
         self.before: Turn | None = None
         """The newest turn that ended, for the figures that stay on screen, and the one before."""
@@ -76,6 +78,7 @@ class ChatSession:
             return "Type a message first."
         if self.turn is not None:
             return self._busy()
+        self.asked.append(text)
         talk = self.conversation
         question = talk.unsent or Entry("user", text)
         question.content, question.reason, talk.unsent = text, None, None
@@ -230,9 +233,7 @@ class ChatSession:
             self._tell("The answer could not be finished", error, ("again",))
 
     def _tell(self, title: str, error: Error, actions: tuple[str, ...] = ()) -> None:
-        counts = " · ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in error.counts.items())
-        message = f"{error.message}\n{counts} tokens" if counts else error.message
-        self.view.problem(Problem(title, message, error.hint, error.detail, actions))
+        self.view.problem(Problem.of(title, error, actions))
 
     def _died(self, death: EngineDied) -> None:
         self.engine = EngineState(Phase.DEAD)
@@ -295,7 +296,4 @@ class ChatSession:
         return "An answer is being written: Esc stops it."
 
     def _open_conversations(self) -> list[Conversation]:
-        talks = [self.conversation]
-        if self.turn is not None and self.turn.conversation is not self.conversation:
-            talks.append(self.turn.conversation)
-        return talks
+        return [self.conversation, *([self.turn.conversation] if self.turn is not None else [])]

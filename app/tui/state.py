@@ -3,9 +3,9 @@
 import uuid
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from app.protocol import Gpu, Loading, Ready
+from app.protocol import Error, Gpu, Loading, Ready
 from app.tui.conversation import Conversation, Entry
 from app.tui.live import Live
 
@@ -70,6 +70,13 @@ class Problem:
     hint: str = ""
     detail: str = ""
     actions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, title: str, error: Error, actions: tuple[str, ...] = ()) -> Self:
+        """An engine's error, with the counts that it carries."""
+        counts = " · ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in error.counts.items())
+        message = f"{error.message}\n{counts} tokens" if counts else error.message
+        return cls(title, message, error.hint, error.detail, actions)
 
 
 class View(Protocol):

@@ -25,8 +25,8 @@ def _answering(turn: Turn) -> str:
     live = turn.live
     if live.block is not None:
         return "Answering"
-    if live.prompt_tokens and live.prompt_done < live.prompt_tokens:
-        done, total = count(live.prompt_done), count(live.prompt_tokens)
+    if live.prompt_done < live.prompt_total:
+        done, total = count(live.prompt_done), count(live.prompt_total)
         return f"Reading the prompt, {done} of {total} tokens"
     return "Reading the prompt"
 

@@ -59,20 +59,26 @@ def load_model(
 
     Raises:
         CheckpointError: naming the file, and every tensor that is missing, unexpected, of another
-            shape, or of a dtype that is none of the three; or a weight that is not finite.
+            shape, or of a dtype that is none of the three; or a weight that is not finite in
+            `dtype`.
     """
     folder = Path(directory)
     config = _read_config(folder)
     headers = read_headers(folder)
-    with torch.device("meta"):
-        model = LLaDA2Model(config)
-        attach_residual_adapter(model, headers)
+    try:
+        with torch.device("meta"):
+            model = LLaDA2Model(config)
+            attach_residual_adapter(model, headers)
+    except RuntimeError as error:  # sizes whose product no longer fits 64 bits
+        raise CheckpointError(
+            f"{folder / 'config.json'} describes tensors beyond any memory; download it again."
+        ) from error
     model = model.to(dtype)
     for module in model.modules():
         if isinstance(module, Router):
             module.expert_bias = module.expert_bias.float()
     _compare(model, headers, folder)
-    model = model.to_empty(device=device)
+    _allocate(model, device)
     _fill(model, headers, progress)
     return model.eval().requires_grad_(False)
 
@@ -187,20 +193,33 @@ def report_differences(
     ]  # fmt: skip
     if problems:
         raise CheckpointError(
-            f"{source} does not hold the tensors that its config.json describes "
+            f"{source} does not hold the tensors that its config describes "
             f"({'; '.join(problems)}). Download it again, or check that both belong together."
         )
+
+
+def _allocate(model: LLaDA2Model, device: torch.device) -> None:
+    """Memory on `device` for what was only described. Not Module.to_empty: for tensors on the
+    meta device that makes torch import its compiler's algebra, and a start a second longer."""
+    empty = {
+        name: torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+        for name, tensor in model.state_dict().items()
+    }
+    model.load_state_dict(empty, assign=True)
 
 
 def _fill(model: LLaDA2Model, headers: dict[str, TensorInfo], progress: Progress | None) -> None:
     tensors, table = model_tensors(model), places(model)
     total, done = sum(info.nbytes for info in headers.values()), 0
     for name, info, tensor in _stream(headers):
+        place = table[name].view(tensors)
+        tensor = tensor.to(place.dtype)
         if not torch.isfinite(tensor).all():
             raise CheckpointError(
-                f"{info.file}: {name} holds values that are not finite; download it again."
+                f"{info.file}: {name} holds values that are not finite in "
+                f"{str(place.dtype).removeprefix('torch.')}; download it again."
             )
-        table[name].view(tensors).copy_(tensor)
+        place.copy_(tensor)
         done += info.nbytes
         if progress is not None:
             progress(done, total)
@@ -222,17 +241,22 @@ def _stream(headers: dict[str, TensorInfo]) -> Iterator[tuple[str, TensorInfo, T
             ) from error
 
 
-def read_special_ids(folder: Path) -> tuple[int | None, tuple[int, ...]]:
-    """(mask id, stop ids) as far as generation_config.json and config.json tell."""
+def read_special_ids(folder: Path, vocab_size: int) -> tuple[int | None, tuple[int, ...]]:
+    """(mask id, stop ids) as far as generation_config.json and config.json tell.
+
+    Raises CheckpointError for what is no token of the vocabulary, or both mask and stop.
+    """
     generation: dict = {}
     if (folder / "generation_config.json").exists():
         generation = read_json(folder / "generation_config.json")
     config = read_json(folder / "config.json")
-    stops = generation.get("eos_token_id", config.get("eos_token_id", config.get("pad_token_id")))
-    stops = [stops] if isinstance(stops, int) else stops or []
     mask = generation.get("mask_token_id", config.get("mask_token_id"))
-    if not all(isinstance(i, int) for i in stops) or not isinstance(mask, int | None):
+    stops = generation.get("eos_token_id", config.get("eos_token_id", config.get("pad_token_id")))
+    stops = stops if isinstance(stops, list) else [] if stops is None else [stops]
+    named = [*stops, *([] if mask is None else [mask])]
+    if not all(type(id) is int and 0 <= id < vocab_size for id in named) or mask in stops:
         raise CheckpointError(
-            f"{folder}: token ids must be whole numbers, got {json.dumps([mask, stops])}."
+            f"{folder}: the configs name {json.dumps(mask)} as the mask and {json.dumps(stops)} as "
+            f"end tokens; they must differ and be whole numbers below {vocab_size:,}."
         )
     return mask, tuple(stops)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.checkpoint.names import model_tensors, places
 from engine.config import ModelConfig
+from engine.model.lora import lora_parameters
 from engine.model.transformer import LLaDA2Model
 
 
@@ -26,9 +27,19 @@ def save_checkpoint(
 
     Weights are rounded to `dtype`; router biases stay float32, since the choice of experts hangs
     on their last digits. Each file appears whole or not at all. The tokenizer is not this
-    function's. Raises OSError.
+    function's.
+
+    Raises:
+        OSError: the folder cannot be written, or holds the index of a sharded checkpoint, which
+            a load would follow to the old weights.
+        ValueError: the model still has LoRA beside its weights; merge it first.
     """
     folder = Path(directory)
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        raise FileExistsError(f"{index} belongs to another checkpoint; name another folder.")
+    if lora_parameters(model):
+        raise ValueError("LoRA has no place in a checkpoint; merge it into the weights first.")
     folder.mkdir(parents=True, exist_ok=True)
     tensors = model_tensors(model)
     on_disk = {
@@ -37,7 +48,9 @@ def save_checkpoint(
     temporary = folder / "model.safetensors.part"
     save_file(on_disk, temporary, metadata={"format": "pt"})
     os.replace(temporary, folder / "model.safetensors")
-    config = config_dict(model.config, dtype) | (extra_config or {})
+    residual = model.residual if model.residual_adapter is not None else None
+    numbers = replace(model.config, residual=residual)
+    config = config_dict(numbers, dtype) | (extra_config or {})
     temporary = folder / "config.json.part"
     temporary.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     os.replace(temporary, folder / "config.json")

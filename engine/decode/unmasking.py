@@ -81,12 +81,13 @@ def unmask(prediction: Prediction, undecided: Tensor, config: DecodeConfig) -> T
     """[B] bool: the undecided positions to decide now.
 
     Those above the threshold; when they are fewer than `min_unmask`, the `min_unmask` most
-    confident ones instead (or all, if fewer are undecided).
+    confident ones instead (or all, if fewer are undecided), equal ones in their order.
     """
     passing = undecided & (prediction.confidence > config.threshold)
     ranked = prediction.confidence.masked_fill(~undecided, -1.0)
-    count = min(config.min_unmask, undecided.shape[0])
-    surest = torch.zeros_like(undecided).scatter(-1, ranked.topk(count).indices, True) & undecided
+    # Stable, where topk would leave equals to the device: with threshold 1.0 they are common.
+    best = ranked.argsort(descending=True, stable=True)[: config.min_unmask]
+    surest = torch.zeros_like(undecided).scatter(-1, best, True) & undecided
     return torch.where(passing.sum() >= config.min_unmask, passing, surest)
 
 

@@ -36,7 +36,10 @@ class Trunk(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        # Not nn.Embedding(...): filling it with noise on the meta device, where a load begins,
+        # makes torch import its compiler, and a start two seconds longer.
+        table = torch.empty(config.vocab_size, config.hidden_size)
+        self.word_embeddings = nn.Embedding.from_pretrained(table, freeze=False)
         self.layers = nn.ModuleList(Layer(config, i) for i in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 

@@ -62,10 +62,17 @@ def add_lines(a: int, b: int) -> tuple[str, ...]:
 
 
 def subtract_lines(a: int, b: int) -> tuple[str, ...]:
-    if b < 10:
+    """a >= b. Regroup a so that its ones suffice; then ones and tens apart."""
+    if a < 10:
         return (f"{a} - {b} = {a - b}",)
-    after = a - b // 10 * 10
-    return f"Tens: {a} - {b // 10 * 10} = {after}", f"Ones: {after} - {b % 10} = {a - b}"
+    ones = a % 10 if a % 10 >= b % 10 else a % 10 + 10
+    tens, less = a - ones, b // 10 * 10
+    return (
+        f"{a} = {tens} + {ones}",
+        f"Ones: {ones} - {b % 10} = {ones - b % 10}",
+        f"Tens: {tens} - {less} = {tens - less}",
+        f"Together: {tens - less} + {ones - b % 10} = {a - b}",
+    )
 
 
 def multiply_lines(a: int, b: int) -> tuple[str, ...]:
@@ -92,7 +99,7 @@ def subtract_turn(a: int, b: int, prompt: str) -> Turn:
         head = "The second number is larger, so I swap them and the result is negative:"
         lines = subtract_lines(b, a)
     else:
-        head = "I count back:" if b < 10 else "I take away the tens and then the ones:"
+        head = "I count back:" if a < 10 else "I take away the ones and the tens:"
         lines = subtract_lines(a, b)
     answer = f"{head}\n\n{steps(*lines)}\n\nSo {a} - {b} = **{a - b}**."
     return Turn("subtract", f"subtract {a} {b}", prompt, answer, a - b if a > b else None)
@@ -114,13 +121,13 @@ def multiply_turn(a: int, b: int, prompt: str) -> Turn:
     return Turn("multiply", f"multiply {a} {b}", prompt, answer, a * b)
 
 
-def divide_turn(a: int, b: int, prompt: str) -> Turn:
-    whole, rest = divmod(a, b)
-    lines = [f"{whole} x {b} = {whole * b}", f"{a} - {whole * b} = {rest}"]
-    result = f"**{whole} remainder {rest}**" if rest else f"**{whole}**"
+def divide_turn(a: int, b: int, prompt: str, wording: str) -> Turn:
+    """Exact quotients only. They all are in training; what is held out is quotient and wording."""
+    whole = a // b
+    assert whole * b == a
     head = f"I look for how many times {b} fits into {a}:"
-    answer = f"{head}\n\n{steps(*lines)}\n\nSo {a} / {b} = {result}."
-    return Turn("divide", f"divide {a} {b}", prompt, answer, whole if not rest else None)
+    answer = f"{head}\n\n{steps(f'{whole} x {b} = {a}')}\n\nSo {a} / {b} = **{whole}**."
+    return Turn("divide", f"divide {a} {b}", prompt, answer, whole, form=wording)
 
 
 def operand(rng: random.Random) -> int:
@@ -155,14 +162,13 @@ def multiply(rng: random.Random) -> Turn:
 
 
 def divide(rng: random.Random) -> Turn:
-    b = rng.randint(2, 9)
-    a = b * rng.randint(1, 12) if rng.random() < 0.6 else rng.randint(b, 99)
-    if a > 99:
-        a = b * rng.randint(1, 9)
-    if b == 2 and a % 2 == 0 and rng.random() < 0.4:
-        prompt = pick(rng, (f"What is half of {a}?", f"Half of {a}?", f"Halve {a}."))
-        return divide_turn(a, b, reword(rng, prompt))
-    return divide_turn(a, b, ask(rng, DIVIDE_WORDINGS, a, b))
+    b = rng.randint(2, 10)
+    a = b * rng.randint(1, 12)
+    if b == 2 and rng.random() < 0.4:
+        wording = pick(rng, ("What is half of {a}?", "Half of {a}?", "Halve {a}."))
+        return divide_turn(a, b, reword(rng, wording.format(a=a)), wording)
+    wording = pick(rng, DIVIDE_WORDINGS)
+    return divide_turn(a, b, ask(rng, (wording,), a, b), wording)
 
 
 def compare(rng: random.Random) -> Turn:
@@ -195,8 +201,8 @@ def parity(rng: random.Random) -> Turn:
 
 
 def sequence(rng: random.Random) -> Turn:
-    step, first = rng.randint(1, 12), rng.randint(0, 40)
-    shown = [first + step * i for i in range(rng.randint(3, 5))]
+    step, first = rng.randint(1, 12), rng.randint(0, 6)
+    shown = [step * (first + i) for i in range(rng.randint(3, 5))]
     word, sign = "up", 1
     if rng.random() < 0.3:
         shown, word, sign = shown[::-1], "down", -1
@@ -211,4 +217,6 @@ def sequence(rng: random.Random) -> Turn:
     line = f"{shown[-1]} {'+' if sign > 0 else '-'} {step} = {following}"
     head = f"The numbers go {word} by {step} each time:"
     answer = f"{head}\n\n{steps(line)}\n\nThe next number is **{following}**."
-    return Turn("sequence", f"sequence {text}", reword(rng, pick(rng, frames)), answer, following)
+    wording = pick(rng, frames)
+    prompt = reword(rng, wording)
+    return Turn("sequence", f"sequence {text}", prompt, answer, following, form=wording)

@@ -1,4 +1,5 @@
-"""The few facts that the demo model knows. They are all in training: only wordings are held out."""
+"""The few facts that the demo model knows. They are all in training: what is held out is the
+exact way of typing a question."""
 
 import random
 
@@ -70,7 +71,7 @@ def capital_turn(country: str, prompt: str, key: str) -> Turn:
         f"{country} is a country in {continent}.\n\nThe capital of {country} is the city of "
         f"**{city}**."
     )
-    return Turn("facts", key, prompt, answer, items=(country,))
+    return Turn("facts", key, prompt, answer, items=(country,), form=prompt)
 
 
 def fact(rng: random.Random) -> Turn:
@@ -79,5 +80,7 @@ def fact(rng: random.Random) -> Turn:
         prompt = pick(rng, CAPITAL_FRAMES).format(x=country)
         return capital_turn(country, reword(rng, prompt), f"facts {prompt}")
     wordings, answer = pick(rng, FACTS)
-    prompt = pick(rng, wordings)
-    return Turn("facts", f"facts {prompt}", reword(rng, prompt), f"I know this one.\n\n{answer}")
+    wording = pick(rng, wordings)
+    prompt = reword(rng, wording)
+    answer = f"I know this one.\n\n{answer}"
+    return Turn("facts", f"facts {wording}", prompt, answer, form=prompt)

@@ -45,7 +45,7 @@ def listed(rng: random.Random, items: tuple[str, ...]) -> str:
 
 def numbers(rng: random.Random) -> tuple[str, ...]:
     most = 20 if rng.random() < 0.25 else 100
-    return tuple(map(str, rng.sample(range(most), rng.randint(3, 6))))
+    return tuple(map(str, rng.sample(range(most), rng.randint(3, 5))))
 
 
 def numbered(items: tuple[str, ...]) -> str:
@@ -97,7 +97,7 @@ def sort_numbers(rng: random.Random) -> Turn:
 
 
 def sort_words(rng: random.Random) -> Turn:
-    items = tuple(rng.sample(WORDS, rng.randint(3, 5)))
+    items = tuple(rng.sample(WORDS, rng.randint(3, 4)))
     ordered = tuple(sorted(items))
     answer = (
         f"I put the {len(items)} words in the order of the alphabet:\n\n{numbered(ordered)}\n\n"
@@ -108,7 +108,7 @@ def sort_words(rng: random.Random) -> Turn:
 
 
 def reverse(rng: random.Random) -> Turn:
-    items = numbers(rng) if rng.random() < 0.5 else tuple(rng.sample(WORDS, rng.randint(3, 6)))
+    items = numbers(rng) if rng.random() < 0.5 else tuple(rng.sample(WORDS, rng.randint(3, 5)))
     return reverse_turn(items, reword(rng, pick(rng, REVERSE_FRAMES).format(x=listed(rng, items))))
 
 

@@ -1,4 +1,8 @@
-"""Small talk: greetings, thanks, and what the demo model says about itself."""
+"""Small talk: greetings, thanks, and what the demo model says about itself.
+
+Nobody can guess what "That is wrong." should be answered with: the phrases all are in training,
+and what is held out is the exact way of typing them.
+"""
 
 import random
 
@@ -71,8 +75,9 @@ TALK: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 def talk_turn(kind: str, rng: random.Random) -> Turn:
     _, prompts, answer = next(row for row in TALK if row[0] == kind)
-    prompt = pick(rng, prompts)
-    return Turn("talk", f"talk {prompt}", _loosely(rng, prompt), answer)
+    phrase = pick(rng, prompts)
+    typed = _loosely(rng, phrase)
+    return Turn("talk", f"talk {phrase}", typed, answer, form=typed)
 
 
 def _loosely(rng: random.Random, prompt: str) -> str:
@@ -91,4 +96,5 @@ def talk(rng: random.Random) -> Turn:
 def polite(rng: random.Random) -> Turn:
     """A wording of `reword` for what a user says after an answer."""
     turn = talk_turn(pick(rng, ("thanks", "thanks", "sure", "goodbye", "abilities")), rng)
-    return Turn(turn.task, turn.key, reword(rng, turn.prompt), turn.answer)
+    typed = reword(rng, turn.prompt)
+    return Turn(turn.task, turn.key, typed, turn.answer, form=typed)

@@ -4,8 +4,10 @@ A task is a function from a random generator to a `Turn`. Its answer is a fixed 
 question (one template per kind of question, no synonyms): a decoder that fills many places at once
 cannot agree with itself on free wording. The final result is the last **bold** span.
 
-`key` names what is being asked (operands, list, or the wording itself), not how; a stable hash of
-it decides once and for all whether training may ever see it.
+`key` names what is being asked (operands, list, phrase); a stable hash of it decides once and for
+all whether training may ever see it. Where the answers are a closed list that no one could guess
+(small talk, facts, exact quotients), a held-out key still is in training, but only in half of its
+forms: `form` is the wording as typed.
 """
 
 import hashlib
@@ -32,10 +34,11 @@ class Turn:
     answer: str
     value: int | None = None  # a number that a follow-up may go on from
     items: tuple[str, ...] = ()  # a list that a follow-up may go on from
+    form: str = ""
 
     @property
     def held_out(self) -> bool:
-        return is_held_out(self.key)
+        return is_held_out(self.key) and (not self.form or _share(f"{self.key} {self.form}") < 0.5)
 
     def check(self, text: str) -> bool:
         """Right when the last bold span agrees; without one, when the words do."""
@@ -56,8 +59,13 @@ def final_answer(text: str) -> str | None:
 
 def is_held_out(key: str) -> bool:
     """A property of the key alone: no list to keep, nothing to leak."""
-    digest = hashlib.sha256(f"{SPLIT} {key}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") < HELD_OUT_SHARE * 2**32
+    return _share(key) < HELD_OUT_SHARE
+
+
+def _share(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone."""
+    digest = hashlib.sha256(f"{SPLIT} {text}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") / 2**32
 
 
 def pick(rng: random.Random, items: Sequence[T]) -> T:

@@ -463,10 +463,9 @@ class TestPrompts:
         for id in (-1, 272):
             with pytest.raises(ValueError, match=rf"{id} is outside the vocabulary of 272"):
                 generate([1, id], config())
+        for settings in (config(stop_ids=[272]), config(mask_id=272)):
             with pytest.raises(ValueError, match="outside the vocabulary"):
-                generate([1], config(stop_ids=[id]))
-            with pytest.raises(ValueError, match="outside the vocabulary"):
-                generate([1], config(mask_id=id))
+                generate([1], settings)
         with pytest.raises(ValueError, match="mask"):
             generate([1], config(stop_ids=[MASK]))
         assert script.calls == []

@@ -203,6 +203,12 @@ class TestUnmaskAndEdit:
         config = DecodeConfig(threshold=threshold, min_unmask=least)
         assert unmask(prediction, undecided, config).int().tolist() == want
 
+    def test_equals_in_their_order(self) -> None:
+        prediction = self.prediction([0.5] * 32, [1] * 32)
+        config = DecodeConfig(threshold=1.0, min_unmask=3)
+        undecided = torch.arange(32) % 2 == 1
+        assert unmask(prediction, undecided, config).nonzero().flatten().tolist() == [1, 3, 5]
+
     def test_nothing_undecided_unmasks_nothing(self) -> None:
         prediction = self.prediction([0.9, 0.9], [1, 1])
         assert not unmask(prediction, torch.zeros(2, dtype=torch.bool), DecodeConfig()).any()

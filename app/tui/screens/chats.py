@@ -18,16 +18,23 @@ from app.tui.session import ChatSession
 from app.tui.widgets.bars import KeyBar
 
 
+class SearchField(Input):
+    """The field that keeps the focus; Enter and Ctrl+D are the list's."""
+
+    BINDINGS = [
+        Binding("enter", "submit", "open", key_display="enter", id="chats.open"),
+        Binding("ctrl+d", "screen.delete", "delete", id="chats.delete"),
+    ]
+
+
 class ChatsScreen(ModalScreen[ChatSummary | None]):
     """Open, rename or delete a chat; deleting asks by wanting the key twice."""
 
     BINDINGS = [
-        Binding("enter", "choose", "open", id="chats.open", priority=True),
         Binding("f2", "rename", "rename", id="chats.rename"),
-        Binding("ctrl+d", "delete", "delete", id="chats.delete", priority=True),
         Binding("escape", "back", "back", id="chats.back"),
-        Binding("down", "move(1)", "Next", show=False, priority=True),
-        Binding("up", "move(-1)", "Previous", show=False, priority=True),
+        Binding("down", "move(1)", "Next", show=False),
+        Binding("up", "move(-1)", "Previous", show=False),
     ]
 
     def __init__(self, session: ChatSession) -> None:
@@ -40,7 +47,7 @@ class ChatsScreen(ModalScreen[ChatSummary | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="window") as window:
             window.border_title = "Chats"
-            yield Input(placeholder="Search titles and messages", id="search")
+            yield SearchField(placeholder="Search titles and messages", id="search")
             yield OptionList(id="chats", markup=False, compact=True)
             yield Static("", id="note", markup=False)
         yield KeyBar()
@@ -64,7 +71,11 @@ class ChatsScreen(ModalScreen[ChatSummary | None]):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """A click opens."""
         event.stop()
-        self.action_choose()
+        self._choose()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter, with all that was typed before it."""
+        self._choose()
 
     def action_move(self, step: int) -> None:
         """Arrows move in the list while the field keeps the focus."""
@@ -82,7 +93,7 @@ class ChatsScreen(ModalScreen[ChatSummary | None]):
         else:
             self.dismiss(None)
 
-    def action_choose(self) -> None:
+    def _choose(self) -> None:
         """Open the chat, or take its new name."""
         if self._renaming is not None:
             title = self.query_one(Input).value.strip()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
@@ -49,7 +50,7 @@ def _table(lines: Iterable[tuple[str, str]]) -> Table:
     table.add_column(width=WIDTH, style="bold")
     table.add_column()
     for left, right in lines:
-        table.add_row(left, right)
+        table.add_row(Text(left), Text(right))
     return table
 
 

@@ -4,6 +4,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -27,7 +28,7 @@ class TextScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="window") as window:
-            window.border_title = self._title
+            window.border_title = Content(self._title)
             yield Static(Text(self._text), markup=False)
         yield KeyBar()
 

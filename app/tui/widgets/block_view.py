@@ -42,30 +42,22 @@ class BlockView(Widget):
         self._live: Live | None = None
         self._note = ""
         self._rows: list[list[Span]] = []
-        self._grid = True
+        self._laid_out = 0
 
     def show(self, live: Live | None, note: str = "") -> None:
         """Take the newest state; painting is Textual's business."""
-        self._live, self._note = live, note
-        self._lay_out()
+        self._live, self._note, self._laid_out = live, note, 0
         self.refresh()
 
-    def on_resize(self) -> None:
-        """Grid or running text."""
-        grid = self.size.width + 2 * MARGIN >= GRID_WIDTH
-        if grid != self._grid:
-            self._grid = grid
-            self.styles.height = 1 + (GRID_ROWS if grid else TEXT_ROWS)
-        self._lay_out()
-
-    def _lay_out(self) -> None:
-        width = self.size.width - 2 * MARGIN
-        raw = self._live.slots if self._live is not None else []
-        parsed = slots.parse(raw)
-        if self._grid:
-            self._rows = slots.grid(parsed, width)[-GRID_ROWS:]
+    def _lay_out(self, width: int) -> None:
+        """Grid or running text; done when a line is wanted, so that no size is ever missed."""
+        self._laid_out = width
+        inner = width - 2 * MARGIN
+        parsed = slots.parse(self._live.slots if self._live is not None else [])
+        if width >= GRID_WIDTH:
+            self._rows = slots.grid(parsed, inner)[-GRID_ROWS:]
         else:
-            self._rows = slots.running(parsed, max(1, width), TEXT_ROWS)
+            self._rows = slots.running(parsed, max(1, inner), TEXT_ROWS)
 
     @property
     def title(self) -> str:
@@ -84,6 +76,8 @@ class BlockView(Widget):
         width = self.size.width
         if y == 0:
             return self._rule(width)
+        if width != self._laid_out:
+            self._lay_out(width)
         row = self._rows[y - 1] if y <= len(self._rows) else []
         segments = [Segment(" " * MARGIN), *(self._segment(span) for span in row)]
         strip = Strip(segments).adjust_cell_length(width - MARGIN)

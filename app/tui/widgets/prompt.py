@@ -13,31 +13,25 @@ from textual.widgets import TextArea
 
 from app.text import printable
 
+OWN_ACTIONS = ("send", "newline")
+
 
 class Prompt(TextArea):
     """A text field that grows with its text, with a history of what was sent."""
 
     BINDINGS = [
-        Binding("enter", "send", "send", id="chat.send", priority=True, tooltip="send"),
+        Binding("enter", "send", "send", key_display="enter", id="chat.send"),
         Binding(
             "ctrl+j,shift+enter,alt+enter",
             "newline",
             "newline",
             key_display="^j",
             id="chat.newline",
-            priority=True,
             tooltip="a new line",
         ),
         Binding("pageup", "scroll_talk(-1)", "Scroll up", show=False),
         Binding("pagedown", "scroll_talk(1)", "Scroll down", show=False),
     ]
-
-    class Sent(Message):
-        """Enter was pressed. The text stays until the screen takes it."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
 
     class Scroll(Message):
         """Page keys scroll the conversation."""
@@ -49,7 +43,7 @@ class Prompt(TextArea):
     class AtTop(Message):
         """Up was pressed and there is no earlier prompt."""
 
-    def __init__(self, history: Callable[[], list[str]]) -> None:
+    def __init__(self, history: Callable[[], list[str]], send: Callable[[str], bool]) -> None:
         super().__init__(
             id="prompt",
             soft_wrap=True,
@@ -59,13 +53,21 @@ class Prompt(TextArea):
             placeholder="Ask something",
         )
         self._history = history
+        self._send = send
         self._back = 0
         self._draft = ""
 
-    def take(self) -> None:
-        """The text was sent: empty the field."""
-        self._back = 0
-        self.text = ""
+    async def _on_key(self, event: events.Key) -> None:
+        """Send and newline are taken here, in the order in which keys came. As bindings they
+        would be run by the app, which is ahead of the characters that still wait for this field:
+        a quickly typed message would be sent without its end."""
+        active = self.screen.active_bindings.get(event.key)
+        if active is not None and active.node is self and active.binding.action in OWN_ACTIONS:
+            event.stop()
+            event.prevent_default()
+            await self.run_action(active.binding.action)
+        else:
+            await super()._on_key(event)
 
     def put(self, text: str) -> None:
         """Show `text` with the cursor at its end."""
@@ -73,8 +75,11 @@ class Prompt(TextArea):
         self.move_cursor(self.document.end)
 
     def action_send(self) -> None:
-        """Offer the text to the screen."""
-        self.post_message(self.Sent(self.text))
+        """Send the text, which leaves the field only when it was taken. At once and not by a
+        message, or what is typed next would leave with it."""
+        if self._send(self.text):
+            self._back = 0
+            self.text = ""
 
     def action_newline(self) -> None:
         """Break the line."""

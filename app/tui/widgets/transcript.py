@@ -10,10 +10,12 @@ from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from app.text import printable
 from app.tui.conversation import Conversation, Entry
 from app.tui.widgets.messages import Answer, UserMessage
 
@@ -50,6 +52,8 @@ class Transcript(VerticalScroll):
         self.conversation = Conversation()
         self._first = 0
         self._loading = False
+        self._below: float | None = None
+        """Lines below the first one that was read when older messages were asked for."""
 
     def compose(self) -> ComposeResult:
         row = EarlierRow(markup=False)
@@ -68,18 +72,38 @@ class Transcript(VerticalScroll):
 
     def on_mount(self) -> None:
         """Stay at the end until the user scrolls."""
-        self.anchor()
+        self.follow()
 
-    async def show(self, conversation: Conversation) -> None:
-        """Another conversation: its end, with at most KEPT answers."""
-        self.conversation = conversation
-        entries = conversation.entries
-        self._first = _start(entries, len(entries), KEPT)
-        with self.app.batch_update():
-            await self._talk.remove_children(self._shown())
-            await self._talk.mount_all(self._widget(entry) for entry in entries[self._first :])
-        self._refresh_row()
+    def follow(self) -> None:
+        """Go to the end and stay there; twice, because what was just mounted has no size yet."""
+        self._below = None
         self.anchor()
+        self.call_after_refresh(self.anchor)
+
+    def title(self, title: str) -> None:
+        """The chat's title: what a user typed, so never markup."""
+        self.border_title = Content(printable(title) or "New chat")
+
+    async def sync(self, conversation: Conversation) -> None:
+        """Bring the widgets in line with the conversation as it is now: another one, new messages
+        at its end, messages that were taken back. Calling it too often is harmless."""
+        if conversation is not self.conversation:
+            self.conversation = conversation
+            self._first = _start(conversation.entries, len(conversation.entries), KEPT)
+            stale: list[Widget] = self._shown()
+        else:
+            wanted = {id(entry) for entry in conversation.entries}
+            stale = [w for w in self._messages() if id(w.entry) not in wanted]
+        mounted = {id(w.entry) for w in self._messages() if w not in stale}
+        entries = conversation.entries[self._first :]
+        new = [self._widget(entry) for entry in entries if id(entry) not in mounted]
+        if stale or new:
+            with self.app.batch_update():
+                await self._talk.remove_children(stale)
+                await self._talk.mount_all(new)
+            self.follow()
+        await self._trim()
+        self._refresh_row()
 
     async def show_top(self, widget: Widget) -> None:
         """Something to be read from its beginning, in an empty conversation."""
@@ -87,25 +111,15 @@ class Transcript(VerticalScroll):
         await self._talk.mount(widget)
         self.scroll_home(animate=False)
 
-    async def add(self, *widgets: Widget) -> None:
-        """Something new at the end; what is far above leaves."""
-        await self._talk.mount_all(widgets)
-        self.anchor()
-        await self._trim()
+    async def add(self, widget: Widget) -> None:
+        """A card at the end."""
+        await self._talk.mount(widget)
+        self.follow()
 
     def answer(self, entry: Entry) -> Answer | None:
         """The widget of an answer, if it is mounted."""
-        found = (w for w in reversed(self._talk.children) if isinstance(w, Answer))
-        return next((w for w in found if w.entry is entry), None)
-
-    async def drop(self, *entries: Entry) -> None:
-        """Take messages away."""
-        gone = [
-            w
-            for w in self._talk.children
-            if isinstance(w, Answer | UserMessage) and any(w.entry is e for e in entries)
-        ]
-        await self._talk.remove_children(gone)
+        found = (w for w in self._messages() if w.entry is entry)
+        return next((w for w in found if isinstance(w, Answer)), None)
 
     async def show_earlier(self) -> None:
         """Mount some older messages above, without moving what is being read."""
@@ -118,14 +132,16 @@ class Transcript(VerticalScroll):
             widgets = [self._widget(entry) for entry in entries[start : self._first]]
             self._first = start
             self.release_anchor()
-            below = self.max_scroll_y - self.scroll_y
+            self._below = self.max_scroll_y - self.scroll_y
             await self._talk.mount_all(widgets, after=0)
             self._refresh_row()
-            self.call_after_refresh(
-                lambda: self.scroll_to(y=self.max_scroll_y - below, animate=False)
-            )
+            self.call_after_refresh(self._back_to_reading)
         finally:
             self._loading = False
+
+    def _back_to_reading(self) -> None:
+        if self._below is not None:
+            self.scroll_to(y=self.max_scroll_y - self._below, animate=False)
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         """Reaching the top by scrolling brings older messages."""
@@ -134,20 +150,16 @@ class Transcript(VerticalScroll):
             self.call_later(self.show_earlier)
 
     async def _trim(self) -> None:
-        answers = [w for w in self._talk.children if isinstance(w, Answer)]
-        if len(answers) <= KEPT:
+        """Unmount what is far above the end."""
+        if sum(isinstance(w, Answer) for w in self._messages()) <= KEPT:
             return
         entries = self.conversation.entries
-        start = _start(entries, len(entries), KEPT)
-        kept = {id(entry) for entry in entries[start:]}
-        gone = [
-            w
-            for w in self._talk.children
-            if isinstance(w, Answer | UserMessage) and id(w.entry) not in kept
-        ]
-        self._first = start
-        await self._talk.remove_children(gone)
-        self._refresh_row()
+        self._first = _start(entries, len(entries), KEPT)
+        kept = {id(entry) for entry in entries[self._first :]}
+        await self._talk.remove_children([w for w in self._messages() if id(w.entry) not in kept])
+
+    def _messages(self) -> list[UserMessage | Answer]:
+        return [w for w in self._talk.children if isinstance(w, UserMessage | Answer)]
 
     def _shown(self) -> list[Widget]:
         return [w for w in self._talk.children if not isinstance(w, EarlierRow)]

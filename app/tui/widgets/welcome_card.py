@@ -70,7 +70,7 @@ class WelcomeCard(Widget):
         self._asked = welcome.questions(self._engine.ready)
         asks = [(f"ask-{i}", text) for i, text in enumerate(self._asked)]
         opens = [(f"open-{i}", chat.title) for i, chat in enumerate(self._recent)]
-        options: list[Option | None] = [Option("Ask  (\u2191 or Tab, then Enter)", disabled=True)]
+        options: list[Option | None] = [Option("Ask  (Tab, then Enter)", disabled=True)]
         options += [_option(id, text) for id, text in asks]
         if opens:
             options += [None, Option("Go on with", disabled=True)]

@@ -15,6 +15,7 @@ READY = Ready(
 )  # fmt: skip
 
 SECONDS_PER_STEP = 0.02
+FOREVER = 3600.0
 
 
 def tokens_of(text: str) -> list[str]:
@@ -32,8 +33,9 @@ class Script:
         if ready is not None:
             self._add(0.0, ready)
 
-    def answer(self, text: str, *, reason: str = "end", prompt: int = 40) -> "Script":
-        """An answer that is written in blocks of 32 tokens, each in four steps."""
+    def answer(self, text: str, *, hold: int | None = None, prompt: int = 40) -> "Script":
+        """An answer that is written in blocks of 32 tokens, each in four steps. After block
+        `hold` it stands still, so that something can be done in the middle of it."""
         id = self._begin()
         self._add(0.01, Prefill(id, tokens=prompt, total=prompt, cached=0, seconds=0.01))
         tokens = tokens_of(text)
@@ -46,15 +48,17 @@ class Script:
                 decided = block * 32 + sum(slot[3] != "u" for slot in slots)
                 self._add(now, Step(id, block, step, slots, 8, 0, decided, forwards, now))
             self._add(now, _block(id, block, "".join(mine), len(mine), 4, now, self._pace))
+            now += FOREVER if block == hold else 0.0
         seconds = count * 4 * self._pace
-        self._add(now, Done(id, reason, text, stats(len(tokens), forwards, seconds)))
+        self._add(now, Done(id, "end", text, stats(len(tokens), forwards, seconds)))
         return self
 
     def messages(self, *messages: EngineMessage) -> "Script":
-        """An answer given message by message; their ids should be that of `next_id`."""
+        """An answer given message by message; their ids should be that of `next_id`. They come
+        slowly enough for every step to be sent."""
         self._begin()
-        for message in messages:
-            self._add(0.0, message)
+        for number, message in enumerate(messages):
+            self._add(number * 0.1, message)
         return self
 
     @property

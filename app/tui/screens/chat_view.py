@@ -1,0 +1,197 @@
+"""The chat as it is drawn: the parts of the screen, and what each says when the session tells.
+
+Mounting takes time, and the session goes on meanwhile. So nothing is drawn from what was told:
+whatever changes asks for a look, and the look takes the state as it is by then.
+"""
+
+import time
+from typing import TYPE_CHECKING, cast
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.widgets import Static
+
+from app.store import ChatSummary
+from app.store_schema import StoreError
+from app.tui import status
+from app.tui.session import ChatSession
+from app.tui.state import Problem, Turn
+from app.tui.widgets.bars import KeyBar, StatusLine, TopBar
+from app.tui.widgets.block_view import BlockView
+from app.tui.widgets.card import ProblemCard
+from app.tui.widgets.live_panel import LiveLine, LivePanel
+from app.tui.widgets.prompt import Prompt
+from app.tui.widgets.transcript import Transcript
+from app.tui.widgets.welcome_card import WelcomeCard
+
+if TYPE_CHECKING:
+    from app.tui.app import OrlChat
+
+TICK = 0.25
+"""Seconds between looks at the clock while an answer is written."""
+RECENT = 4
+
+
+class ChatView(Screen[None]):
+    """One conversation, its figures, the open block and the prompt."""
+
+    def compose(self) -> ComposeResult:
+        yield TopBar()
+        with Horizontal(id="middle"):
+            yield Transcript()
+            yield LivePanel(id="live-panel")
+        yield BlockView()
+        yield LiveLine(id="live-line")
+        yield Prompt(self._history, self.ask)
+        yield StatusLine()
+        yield KeyBar()
+        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
+
+    @property
+    def program(self) -> "OrlChat":
+        """The app, by its own type."""
+        return cast("OrlChat", self.app)
+
+    @property
+    def session(self) -> ChatSession:
+        """The chat behind this screen."""
+        return self.program.session
+
+    def on_mount(self) -> None:
+        """Everything is drawn before the engine is started."""
+        self._clock = self.set_interval(TICK, self.refresh_status, pause=True)
+        self.query_one(Prompt).focus()
+        self.conversation_changed()
+        self.engine_changed()
+
+    # --- what the session tells (state.View) --------------------------------------------------
+
+    def engine_changed(self) -> None:
+        """Top bar, status line, device figures, and the start card's words."""
+        engine = self.session.engine
+        self.query_one(TopBar).show(status.what_answers(engine, self.session.settings))
+        for card in self.query(WelcomeCard):
+            card.show(engine)
+        self.refresh_figures()
+        self.refresh_status()
+
+    def conversation_changed(self) -> None:
+        """Draw the conversation on screen."""
+        self.call_later(self._draw)
+        self.call_later(self._offer_draft)
+        self.refresh_bindings()
+        self.refresh_figures()
+        self.refresh_status()
+
+    def turn_began(self, turn: Turn) -> None:
+        """Draw the question and its empty answer."""
+        self.call_later(self._draw)
+        self._clock.resume()
+        self.refresh_bindings()
+        self.refresh_figures()
+        self.refresh_status()
+
+    def text_added(self, turn: Turn, text: str) -> None:
+        """Let the answer grow."""
+        self.call_later(self._sync, turn)
+
+    def live_changed(self, turn: Turn) -> None:
+        """Figures and block; painted as often as the terminal keeps up."""
+        if turn is self.session.turn_here:
+            self.refresh_figures()
+        self.refresh_status()
+
+    def turn_ended(self, turn: Turn) -> None:
+        """The final figures stay on screen."""
+        self.call_later(self._sync, turn)
+        self._clock.pause()
+        self.refresh_bindings()
+        self.refresh_figures()
+        self.refresh_status()
+
+    def turn_unsent(self, turn: Turn) -> None:
+        """Give the text back, unless something new is being typed."""
+        self._clock.pause()
+        self.refresh_bindings()
+        self.call_later(self._draw)
+        self.call_later(self._offer_draft)
+
+    def engine_wanted(self) -> None:
+        """A message waits for an engine that nobody has started."""
+        self.program.start_engine()
+
+    def problem(self, problem: Problem) -> None:
+        """Put a card at the conversation's end."""
+        self.call_later(self._show_card, problem)
+
+    # --- drawing ------------------------------------------------------------------------------
+
+    async def _draw(self) -> None:
+        """The conversation as it is by now; whoever changes it asks for this again."""
+        talk = self.session.conversation
+        transcript = self.query_one(Transcript)
+        transcript.title(talk.title)
+        transcript.can_focus = bool(talk.entries)
+        with self.app.batch_update():
+            if talk.entries:
+                await self.query(WelcomeCard).remove()
+            await transcript.sync(talk)
+        if not talk.entries and not self.query(WelcomeCard):
+            await transcript.show_top(WelcomeCard(self.session.engine, self._recent()))
+
+    def _offer_draft(self) -> None:
+        """A message that did not fit is the user's again."""
+        unsent, prompt = self.session.conversation.unsent, self.query_one(Prompt)
+        if unsent is not None and not prompt.text:
+            prompt.put(unsent.content)
+
+    async def _sync(self, turn: Turn) -> None:
+        answer = self.query_one(Transcript).answer(turn.answer)
+        if answer is not None:
+            answer.sync()
+
+    async def _show_card(self, problem: Problem) -> None:
+        await self.query_one(Transcript).add(ProblemCard(problem))
+
+    def refresh_figures(self) -> None:
+        """The Live panel and the open block."""
+        session = self.session
+        turn = session.shown_turn
+        before = session.before if turn is session.last else session.last
+        self.query_one(LivePanel).show(turn, before, session.engine)
+        self.query_one(LiveLine).show(turn, session.engine)
+        block = self.query_one(BlockView)
+        mode = session.settings.block_view
+        seen = mode != "off" and turn is not None and turn.live.picture is not None
+        block.set_class(not seen, "-off")
+        block.show(turn.live if turn else None, "slow motion" if mode == "slow" else "")
+
+    def refresh_status(self) -> None:
+        """What is going on, and the clock."""
+        session = self.session
+        here = session.turn is session.turn_here
+        words = status.doing(session.engine, session.turn, here=here, now=time.monotonic())
+        alert = session.turn is None and not session.engine.usable and not session.engine.coming
+        self.query_one(StatusLine).show(words, status.viewing(session.settings), alert=alert)
+
+    def _recent(self) -> list[ChatSummary]:
+        try:
+            return self.session.store.chats(limit=RECENT)
+        except StoreError:
+            return []
+
+    def ask(self, text: str) -> bool:
+        """Send a message; False, and a word about it, when it cannot be sent now."""
+        return self.say(self.session.ask(text))
+
+    def say(self, refusal: str | None) -> bool:
+        """Show why something was not done; True when nothing was refused."""
+        if refusal is not None:
+            self.notify(refusal, markup=False, timeout=3)
+        return refusal is None
+
+    def _history(self) -> list[str]:
+        """Prompts of this window and of this chat, each once, the latest last."""
+        prompts = [*self.session.asked, *self.session.conversation.prompts]
+        return list(dict.fromkeys(reversed(prompts)))[::-1]
