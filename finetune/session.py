@@ -111,8 +111,6 @@ class Session:
 
     def _obey(self) -> str | None:
         """Do what was asked for from outside; a sentence when the run should end."""
-        if self._stop():
-            return "Stopped from the keyboard."
         word = self.run.take_request()
         if word == "save":
             self._check()
@@ -122,7 +120,9 @@ class Session:
                 time.sleep(PAUSE_SECONDS)
                 word = self.run.take_request()
             self._status("running")
-        return "Stopped on request." if word == "stop" or self._stop() else None
+        if self._stop():
+            return "Stopped from the keyboard."
+        return "Stopped on request." if word == "stop" else None
 
     def _guard(self, report: Report) -> None:
         self._skips = self._skips + 1 if report.skipped else 0

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from engine.kernels import ops
 from engine.model.attention import Attend
@@ -83,6 +82,9 @@ class FlexStaircase:
     MULTIPLE = 512
 
     def __init__(self, row: Row, *, compiled: bool = True) -> None:
+        # Here, because it brings torch's compiler, which takes seconds and only a card needs.
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
         self.padding = -row.tokens % self.MULTIPLE
         answer, block, state = (F.pad(t, (0, self.padding), value=PAD) for t in token_places(row))
 
@@ -97,7 +99,7 @@ class FlexStaircase:
         make, self.attention = (
             _function(function, compiled) for function in (create_block_mask, flex_attention)
         )
-        self.mask: BlockMask = make(visible, None, None, size, size, device=str(row.clean.device))
+        self.mask = make(visible, None, None, size, size, device=str(row.clean.device))
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (F.pad(t, (0, 0, 0, self.padding))[None] for t in (q, k, v))

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from app.commands.running import say
@@ -112,7 +113,7 @@ def summary(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def _check_figures(event: dict[str, Any]) -> dict[str, Any]:
+def _check_figures(event: Mapping[str, Any]) -> dict[str, Any]:
     names = ("done", "n", "right", "interval", "tpf", "tpf_steps")
     return {name: event[name] for name in names}
 

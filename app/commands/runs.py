@@ -1,7 +1,7 @@
 """`orl-chat runs`: every run with where it stands, and a word to one that trains."""
 
 import json
-from typing import get_args
+from typing import Any, get_args
 
 from app.commands.finetune import find_run
 from app.commands.progress import summary
@@ -29,11 +29,11 @@ def list_runs(*, as_json: bool = False) -> int:
 
 def ask_run(action: str, name: str) -> int:
     """Send a run's process a word; the exit code."""
-    words = {"continue": "go"} | {word: word for word in get_args(Request)}
+    words: dict[str, Any] = {"continue": "go"} | {word: word for word in get_args(Request)}
     if action not in words:
         raise CommandError(f"runs takes pause, continue, save or stop, got {action!r}.")
     run = find_run(name)
-    run.request(words[action])  # type: ignore[arg-type]
+    run.request(words[action])
     print(f"{run.name} was asked to {action}; it obeys after the update in progress.")
     return 0
 
