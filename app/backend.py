@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from app.adapters import with_adapter
@@ -77,7 +78,11 @@ class EngineBackend:
                 self._outbox.put(Loading("reading weights", done, total))
 
         engine = Engine.load(
-            found.folder.path, device=request.device, adapter=found.adapter, progress=progress
+            found.folder.path,
+            device=request.device,
+            adapter=found.adapter,
+            allow_spill=request.allow_spill,
+            progress=progress,
         )
         if engine.tokenizer is None:
             raise ValueError(f"{folder.path} has no tokenizer.json, so it cannot chat.")
@@ -97,7 +102,7 @@ class EngineBackend:
         """Load the same checkpoint with another adapter. Raises ValueError without a model."""
         if self._request is None or self._engine is None:
             raise ValueError("no model is loaded that an adapter could be put on; load one first")
-        self.load(LoadModel(self._request.model, self._request.device, adapter))
+        self.load(replace(self._request, adapter=adapter))
 
     def chat(self, request: Chat) -> None:
         """Answer, from checking the request to Done."""
