@@ -9,6 +9,9 @@ from app.commands.running import CommandError, guarded
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+RunCode = Annotated[
+    bool, typer.Option("--run-code", help="Allow verifiers to run code, for this time.")
+]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder.")]
 
 
@@ -50,6 +53,7 @@ def _finetune(default_model: Callable[[], str]) -> Callable[..., None]:
         plan: Annotated[
             bool, typer.Option("--plan", help="Say what memory it takes, and do nothing.")
         ] = False,
+        run_code: RunCode = False,
         device: Device = "auto",
         as_json: Json = False,
     ) -> None:
@@ -71,6 +75,7 @@ def _finetune(default_model: Callable[[], str]) -> Callable[..., None]:
                     train="full" if full else "adapter" if adapter_only else "lora",
                     out=out,
                     device=device,
+                    run_code=run_code,
                     detach=detach,
                     plan=plan,
                     as_json=as_json,
@@ -112,6 +117,7 @@ def compare(
     preset: Annotated[
         str | None, typer.Option(metavar="speed|quality|careful", help="Thresholds.")
     ] = None,
+    run_code: RunCode = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -121,7 +127,7 @@ def compare(
         from app.commands.compare import Compare
         from app.commands.compare import compare as measure
 
-        return measure(Compare(run, prompts, preset, device, as_json))
+        return measure(Compare(run, prompts, preset, device, run_code, as_json))
 
     _end(command)
 

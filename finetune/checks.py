@@ -11,7 +11,8 @@ from typing import Any
 from engine.generate import Engine
 from finetune.config import FinetuneConfig
 from finetune.evaluate import Evaluation, Result, not_worse
-from finetune.rollout import Prompt, Verifier, answer_prompts
+from finetune.prompts import Prompt
+from finetune.rollout import Check, answer_prompts
 
 Event = Mapping[str, Any]
 
@@ -19,7 +20,7 @@ Event = Mapping[str, Any]
 def evaluate_prompts(
     engine: Engine,
     prompts: Sequence[Prompt],
-    verifier: Verifier,
+    verifier: Check,
     config: FinetuneConfig,
 ) -> Evaluation:
     """Greedy answers with the rollouts' thresholds, many at a time; counts are those of a chat,

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from engine.config import DecodeConfig
 from engine.generate import Engine
 from finetune.evaluate import Comparison, Evaluation, Result, evaluate
-from finetune.rollout import Prompt, Verifier, answer_prompts
+from finetune.prompts import Prompt
+from finetune.rollout import Check, answer_prompts
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
 ROWS = 16
@@ -21,7 +22,7 @@ class Verified:
     """A prompt with its verifier, as `evaluate` wants an item."""
 
     prompt: Prompt
-    verifier: Verifier
+    verifier: Check
     task: str = ""
 
     @property
@@ -37,7 +38,7 @@ def headline(
     base: Engine,
     tuned: Engine,
     prompts: Sequence[Prompt],
-    verifier: Verifier,
+    verifier: Check,
     config: DecodeConfig,
     progress: Callable[[Result], None] | None = None,
 ) -> Comparison:
@@ -50,7 +51,7 @@ def headline(
 def frontier(
     engine: Engine,
     prompts: Sequence[Prompt],
-    verifier: Verifier,
+    verifier: Check,
     config: DecodeConfig,
     thresholds: Iterable[float] = THRESHOLDS,
 ) -> dict[float, Evaluation]:

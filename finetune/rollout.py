@@ -6,45 +6,23 @@ may be slow (it runs programs), so several answers are verified at once.
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
 
 from engine.config import DecodeConfig
 from engine.decode.trajectory import Trajectory
 from engine.events import FinishEvent
 from engine.generate import Engine
 from finetune.config import FinetuneConfig
+from finetune.prompts import Prompt
+from finetune.verifiers import Verdict
 
 VERIFY_AT_ONCE = 8
 
 
-class Prompt(Protocol):
-    """A chat that ends with a question; `id` tells it from every other."""
-
-    @property
-    def messages(self) -> Sequence[Mapping[str, str]]: ...
-
-    @property
-    def id(self) -> str: ...
-
-
-class Verdict(Protocol):
-    """Whether an answer is right, why, and whether the verifier itself failed."""
-
-    @property
-    def passed(self) -> bool: ...
-
-    @property
-    def reason(self) -> str: ...
-
-    @property
-    def error(self) -> bool: ...
-
-
-Verifier = Callable[..., Verdict]
-"""(prompt, answer text) to a verdict."""
+Check = Callable[[Prompt, str], Verdict]
+"""What judges an answer: a `Verifier`, or anything else that is called like one."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +46,7 @@ class Rollout:
 def roll_out(
     engine: Engine,
     prompts: Sequence[Prompt],
-    verifier: Verifier,
+    verifier: Check,
     config: FinetuneConfig,
     update: int,
     *,
@@ -92,7 +70,7 @@ def roll_out(
 def answer_prompts(
     engine: Engine,
     prompts: Sequence[Prompt],
-    verifier: Verifier,
+    verifier: Check,
     decode: DecodeConfig,
     *,
     rows: int,
@@ -111,7 +89,7 @@ def answer_prompts(
 def prompt_ids(engine: Engine, prompt: Prompt) -> list[int]:
     """The prompt as the checkpoint's chat template writes it."""
     assert engine.tokenizer is not None
-    return engine.tokenizer.encode_chat([dict(message) for message in prompt.messages])
+    return engine.tokenizer.encode_chat(list(prompt.messages))
 
 
 def answer_seed(seed: int, update: int, index: int) -> int:

@@ -45,16 +45,21 @@ class RunError(Exception):
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What run.json says. `model` is what the user called the base, `base` its folder and
-    `revision` what identifies its content."""
+    """What run.json says.
+
+    Attributes:
+        model: what the user called the base; `base` is its folder, `revision` its content's name.
+        prompts: the file that was copied; its verifiers' own functions stand beside it.
+        held_out: ids of the prompts that are never trained on.
+    """
 
     name: str
     model: str
     base: str
     revision: str
+    prompts: str
     config: FinetuneConfig
     held_out: tuple[str, ...]
-    """Ids of the prompts that are never trained on."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from finetune.adapters import save_adapter
 from finetune.alarms import alarms
 from finetune.checks import best_check, check_event, evaluate_prompts, should_end
 from finetune.merge import save_whole
-from finetune.rollout import Prompt
+from finetune.prompts import Prompt
 from finetune.runs import RunError, RunFolder, State, Status, own_status, whole_folder, write_json
 from finetune.trainer import OutOfMemoryError, Report, Trainer
 
@@ -40,7 +40,7 @@ class Session:
         self,
         run: RunFolder,
         trainer: Trainer,
-        held: list[Prompt],
+        held: Sequence[Prompt],
         *,
         tell: Tell = lambda event: None,
         stop: Callable[[], bool] = lambda: False,

@@ -22,8 +22,9 @@ from finetune.adapters import Trainable, prepare
 from finetune.config import FinetuneConfig
 from finetune.losses import Losses, Start, combine, position_terms
 from finetune.optimizer import Optimizer
+from finetune.prompts import Prompt
 from finetune.replay import Row, Sample, pack, replay, select
-from finetune.rollout import Prompt, Rollout, Verifier, prompts_of, roll_out
+from finetune.rollout import Check, Rollout, prompts_of, roll_out
 from finetune.staircase import staircase
 
 RollOut = Callable[..., list[Rollout]]
@@ -100,7 +101,7 @@ class Trainer:
         self,
         engine: Engine,
         prompts: Sequence[Prompt],
-        verifier: Verifier,
+        verifier: Check,
         config: FinetuneConfig,
         *,
         roll_out: RollOut = roll_out,

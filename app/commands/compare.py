@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.adapters import with_adapter
-from app.commands.finetune import find_run, usable_prompts, verifier
+from app.commands.finetune import check_unchanged, find_run, usable_prompts
 from app.commands.running import CommandError, say
+from app.consent import open_verifier
 from app.decoding import decode_config
 from app.models import ModelFolder
 from engine.config import DecodeConfig
@@ -31,6 +32,7 @@ class Compare:
     prompts: str | None = None
     preset: str | None = None
     device: str = "auto"
+    run_code: bool = False
     as_json: bool = False
 
 
@@ -40,6 +42,7 @@ def compare(request: Compare) -> int:
     from finetune.compare import frontier, headline
 
     run = find_run(request.run)
+    check_unchanged(run)
     info = run.info()
     config = _decoding(request, run)
     prompts = _prompts(request, run)
@@ -47,12 +50,13 @@ def compare(request: Compare) -> int:
     tuned_at = with_adapter(folder, str(run.path))
     base = Engine.load(folder.path, device=request.device)
     tuned = Engine.load(tuned_at.folder.path, device=request.device, adapter=tuned_at.adapter)
-    check = verifier()
-    compared = headline(base, tuned, prompts, check, config, _counter(2 * len(prompts)))
-    curves = {
-        name: frontier(engine, prompts, check, config)
-        for name, engine in (("base", base), ("tuned", tuned))
-    }
+    file = request.prompts or info.prompts
+    with open_verifier(prompts, file, run_code=request.run_code) as check:
+        compared = headline(base, tuned, prompts, check, config, _counter(2 * len(prompts)))
+        curves = {
+            name: frontier(engine, prompts, check, config)
+            for name, engine in (("base", base), ("tuned", tuned))
+        }
     data = {
         "run": run.name,
         "model": info.model,

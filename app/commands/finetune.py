@@ -5,13 +5,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.commands.check_prompts import read, warn
 from app.commands.progress import Progress, summary
 from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks, say
+from app.consent import may_run, open_verifier
 from app.models import resolve_model
 from app.paths import paths
 from engine.config import ModelConfig
@@ -19,8 +22,8 @@ from finetune.config import FinetuneConfig, Train, recipe
 from finetune.runs import RunError, RunFolder, RunInfo
 
 if TYPE_CHECKING:
+    from engine.generate import Engine
     from finetune.prompts import Prompt
-    from finetune.rollout import Verifier
     from finetune.session import Session
 
 HELD_OUT_SHARE = 4
@@ -41,6 +44,7 @@ class Finetune:
     train: Train = "lora"
     out: str | None = None
     device: str = "auto"
+    run_code: bool = False
     detach: bool = False
     plan: bool = False
     as_json: bool = False
@@ -76,31 +80,32 @@ def new_run(request: Finetune) -> RunFolder:
     folder = resolve_model(request.model)
     model_config = ModelConfig.from_pretrained(folder.path)
     found = usable_prompts(request.prompts)
+    if not may_run(found, run_code=request.run_code):
+        raise CommandError(
+            "Without leave to run code these prompts cannot be verified; --run-code gives it."
+        )
     config = run_config(request, model_config, len(found))
     _, held = split(found, config.held_out, config.seed)
-    text = Path(request.prompts).read_text(encoding="utf-8")
     path = Path(request.out) if request.out else free_name(Path(request.prompts).stem)
     info = RunInfo(
         name=path.name,
         model=folder.name,
         base=str(folder.path.resolve()),
         revision=revision(folder.path),
+        prompts=str(Path(request.prompts).resolve()),
         config=config,
         held_out=tuple(prompt.id for prompt in held),
     )
-    return RunFolder.create(path, info, text)
+    return RunFolder.create(path, info, Path(request.prompts).read_text(encoding="utf-8"))
 
 
 def usable_prompts(path: str) -> "tuple[Prompt, ...]":
     """The prompts of a file; what is wrong with others goes to stderr."""
-    from finetune.prompts import read_prompts
-
-    found = read_prompts(path)
-    for problem in found.problems:
-        say(str(problem))
+    found = read(path)
+    warn(found)
     if len(found.prompts) < 2:
         raise CommandError(f"{path} has {len(found.prompts)} usable prompts; give at least two.")
-    return tuple(found.prompts)
+    return found.prompts
 
 
 def run_config(request: Finetune, model: ModelConfig, prompts: int) -> FinetuneConfig:
@@ -123,8 +128,7 @@ def free_name(stem: str) -> Path:
 def train(run: RunFolder, request: Finetune) -> int:
     """Run it in this process, with a line of progress an update."""
     progress = Progress(run, quiet=request.as_json)
-    with ctrl_c_asks() as asked:
-        session = open_session(run, request.device, progress.tell, asked.is_set)
+    with ctrl_c_asks() as asked, opened(run, request, progress.tell, asked.is_set) as session:
         progress.begin(run.status().update)
         session.go()
         interrupted = asked.is_set()
@@ -132,43 +136,60 @@ def train(run: RunFolder, request: Finetune) -> int:
     return INTERRUPTED if interrupted else 0
 
 
-def open_session(
-    run: RunFolder, device: str, tell: Callable[[dict[str, Any]], None], stop: Callable[[], bool]
-) -> "Session":
-    """Load the run's model and prompts. Raises RunError when the base is another one by now."""
-    from engine.checkpoint.revision import revision
+@contextmanager
+def opened(
+    run: RunFolder,
+    request: Finetune,
+    tell: Callable[[dict[str, Any]], None],
+    stop: Callable[[], bool],
+) -> "Iterator[Session]":
+    """The run with its model, prompts and verifier. Raises RunError when the base is another one
+    by now."""
     from engine.generate import Engine
     from finetune.prompts import read_prompts
     from finetune.session import Session
     from finetune.trainer import Trainer
 
     info = run.info()
-    base = Path(info.base)
-    if not base.is_dir():
-        raise RunError(f"The model of {run.name} is no longer at {base}; put it back there.")
-    if revision(base) != info.revision:
-        raise RunError(
-            f"The checkpoint {base} has changed since {run.name} began, so the run cannot go on; "
-            "start a new one."
-        )
-    engine = Engine.load(base, device=device, activations="bf16")
-    prompts = read_prompts(run.prompts).prompts
+    check_unchanged(run)
+    engine = Engine.load(info.base, device=request.device, activations="bf16")
+    prompts = _fitting(engine, read_prompts(run.prompts).prompts)
     held = [prompt for prompt in prompts if prompt.id in info.held_out]
     training = [prompt for prompt in prompts if prompt.id not in info.held_out]
-    trainer = Trainer(engine, training, verifier(), info.config)
-    return Session(run, trainer, held, tell=tell, stop=stop)
+    with open_verifier(prompts, info.prompts, run_code=request.run_code) as verifier:
+        trainer = Trainer(engine, training, verifier, info.config)
+        yield Session(run, trainer, held, tell=tell, stop=stop)
 
 
-def verifier() -> "Verifier":
-    """What judges answers, as each prompt asks for it."""
-    from finetune.verifiers import Verifiers
+def check_unchanged(run: RunFolder) -> None:
+    """Raises RunError when the run's base is not there or not what it was."""
+    from engine.checkpoint.revision import revision
 
-    return Verifiers()
+    info = run.info()
+    if not Path(info.base).is_dir():
+        raise RunError(f"The model of {run.name} is no longer at {info.base}; put it back there.")
+    if revision(info.base) != info.revision:
+        raise RunError(
+            f"The checkpoint {info.base} has changed since {run.name} began, so the run cannot go "
+            "on; start a new one."
+        )
+
+
+def _fitting(engine: "Engine", prompts: "tuple[Prompt, ...]") -> "list[Prompt]":
+    """The prompts that leave room for a block of answer; of the others stderr is told."""
+    assert engine.tokenizer is not None
+    most = engine.context_length - engine.block_length
+    lengths = [len(engine.tokenizer.encode_chat(list(prompt.messages))) for prompt in prompts]
+    long = [prompt.line for prompt, length in zip(prompts, lengths, strict=True) if length > most]
+    if long:
+        say(f"{len(long)} prompts are longer than {most:,} tokens and are left out: lines {long}")
+    return [p for p, length in zip(prompts, lengths, strict=True) if length <= most]
 
 
 def detach(run: RunFolder, request: Finetune) -> int:
     """Start a process of its own that goes on with the run, and see it begin."""
     command = [sys.executable, "-m", "app.cli", "finetune", "--resume", str(run.path.resolve())]
+    command += ["--run-code"] if request.run_code else []
     with (run.path / "log.txt").open("ab") as log:
         process = subprocess.Popen(
             [*command, "--device", request.device],

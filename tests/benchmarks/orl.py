@@ -28,9 +28,11 @@ from finetune.checks import best_check, check_event, evaluate_prompts, should_en
 from finetune.config import FinetuneConfig, recipe
 from finetune.demo.corpus import DemoItem, heldout, training
 from finetune.evaluate import Comparison, Evaluation, Result
+from finetune.prompts import Prompt, prompt_id
 from finetune.replay import make_row
 from finetune.rollout import answer_prompts, roll_out
 from finetune.trainer import Trainer
+from finetune.verifiers import Verdict
 
 DEMO = Path(__file__).parents[2] / "assets" / "demo"
 HELD, HELD_SEED = 400, 0
@@ -38,53 +40,48 @@ FRESH, FRESH_SEED = 600, 20_000
 PRESETS = ("careful", "quality")
 
 
-@dataclass(frozen=True)
-class DemoPrompt:
-    """A demo question as training wants it."""
+class Demo:
+    """The demo's questions as prompts, and the check that each of them has."""
 
-    item: DemoItem
-    id: str
+    def __init__(self) -> None:
+        self._items: dict[str, DemoItem] = {}
 
-    @property
-    def messages(self) -> tuple[dict[str, str], ...]:
-        return self.item.messages
+    def prompts(self, items: Sequence[DemoItem]) -> list[Prompt]:
+        found = []
+        for item in items:
+            id = prompt_id(item.messages)
+            self._items[id] = item
+            found.append(Prompt(item.messages, item.answer, item.task, 0, id))
+        return found
 
-
-@dataclass(frozen=True)
-class Verdict:
-    passed: bool
-    reason: str = ""
-    seconds: float = 0.0
-    error: bool = False
+    def verify(self, prompt: Prompt, text: str) -> Verdict:
+        return Verdict(self._items[prompt.id].check(text), "", 0.0)
 
 
-def verify(prompt: DemoPrompt, text: str) -> Verdict:
-    return Verdict(prompt.item.check(text))
+DEMO_ITEMS = Demo()
+verify = DEMO_ITEMS.verify
+as_prompts = DEMO_ITEMS.prompts
 
 
-def as_prompts(items: Sequence[DemoItem]) -> list[DemoPrompt]:
-    return [DemoPrompt(item, repr(item.messages)) for item in items]
-
-
-def training_prompts(count: int, seed: int) -> list[DemoPrompt]:
+def training_prompts(count: int, seed: int) -> list[Prompt]:
     return as_prompts(list(islice(training(10_000 + seed), count)))
 
 
-def held_prompts() -> list[DemoPrompt]:
+def held_prompts() -> list[Prompt]:
     return as_prompts(heldout(HELD, HELD_SEED))
 
 
-def fresh_prompts() -> list[DemoPrompt]:
+def fresh_prompts() -> list[Prompt]:
     """600 that are not among the held-out ones."""
     used = {prompt.id for prompt in held_prompts()}
     found = as_prompts(heldout(FRESH + HELD, FRESH_SEED))
     return [prompt for prompt in found if prompt.id not in used][:FRESH]
 
 
-def measure(engine: Engine, prompts: Sequence[DemoPrompt], config: DecodeConfig) -> Evaluation:
+def measure(engine: Engine, prompts: Sequence[Prompt], config: DecodeConfig) -> Evaluation:
     rollouts = answer_prompts(engine, prompts, verify, config, rows=32)
     return Evaluation(tuple(
-        Result(r.prompt.item.task, r.finish.text, r.kept, r.finish.stats) for r in rollouts
+        Result(str(r.prompt.verify), r.finish.text, r.kept, r.finish.stats) for r in rollouts
     ))  # fmt: skip
 
 
@@ -96,7 +93,7 @@ def figures(evaluation: Evaluation) -> str:
     )
 
 
-def at_presets(engine: Engine, prompts: Sequence[DemoPrompt]) -> dict[str, Evaluation]:
+def at_presets(engine: Engine, prompts: Sequence[Prompt]) -> dict[str, Evaluation]:
     config = {name: DecodeConfig.preset(name, max_new_tokens=256) for name in PRESETS}
     return {name: measure(engine, prompts, config[name]) for name in PRESETS}
 
@@ -146,7 +143,7 @@ def constant(engine: Engine, prompts: Any, verifier: Any, config: FinetuneConfig
 
 def unverified(engine: Engine, prompts: Any, _: Any, config: FinetuneConfig) -> Trainer:
     """Whatever ended by itself is learnt from."""
-    return Trainer(engine, prompts, lambda prompt, text: Verdict(True), config)
+    return Trainer(engine, prompts, lambda prompt, text: Verdict(True, "", 0.0), config)
 
 
 def switch_off(engine: Engine) -> None:
@@ -302,7 +299,7 @@ def run_packing() -> None:
     for name, engine in (("demo", demo), ("50 M", fifty_million())):
         many = replace(config, min_unmask=4, stop_at_end=False) if name == "50 M" else config
         ends = engine.generate_many(asked, many, record=True)
-        trainer = Trainer(engine, [DemoPrompt(None, "")], verify, FinetuneConfig())  # type: ignore[arg-type]
+        trainer = Trainer(engine, [Prompt((), None, "", 0, "")], verify, FinetuneConfig())
         finished = [replace(end, reason="end") for end in ends]
         rollouts = [_Kept(end) for end in finished]
         samples = trainer.samples(rollouts, 0)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from tests.finetune.tiny import tiny_config
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
-    info = RunInfo("run", "demo", "/base", "abc", tiny_config(), ("1",))
+    info = RunInfo("run", "demo", "/base", "abc", "/p.jsonl", tiny_config(), ("1",))
     return RunFolder.create(tmp_path / "run", info, '{"prompt": "x"}\n')
 
 

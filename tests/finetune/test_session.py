@@ -19,7 +19,8 @@ from engine.checkpoint.load import load_model
 from engine.generate import Engine
 from finetune.runs import RunError, RunFolder, Status
 from finetune.trainer import OutOfMemoryError
-from tests.finetune.tiny import Says, new_run, session, tiny_config, tiny_engine
+from finetune.verifiers import Verdict
+from tests.finetune.tiny import new_run, session, tiny_config, tiny_engine
 
 
 def final_state(run: RunFolder) -> dict[str, Tensor]:
@@ -256,7 +257,10 @@ def test_a_run_s_alarms_are_told_once(tmp_path: Path, tiny_checkpoint: Path) -> 
     run = new_run(tmp_path / "run", tiny_checkpoint, tiny_config(updates=8, patience=50))
     told: list[dict[str, Any]] = []
     session(
-        run, tiny_checkpoint, lambda prompt, text: Says(False, "no", error=True), tell=told.append
+        run,
+        tiny_checkpoint,
+        lambda prompt, text: Verdict(False, "no", 0.0, error=True),
+        tell=told.append,
     ).go()
     alarms = [event for event in told if event["kind"] == "alarm"]
     assert sorted(event["name"] for event in alarms) == ["errors", "nothing kept"]

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from finetune.config import FinetuneConfig, Train, recipe
+from finetune.prompts import Prompt
 from finetune.rollout import answer_seed, prompts_of, roll_out
 from finetune.trainer import OutOfMemoryError, Trainer
+from finetune.verifiers import Verdict
 from tests.finetune.tiny import (
-    Question,
-    Says,
+    fails,
     passes,
     questions,
     roll_out_ended,
@@ -64,7 +65,7 @@ def test_the_base_stays_bit_for_bit(tiny_checkpoint: Path) -> None:
 
 
 def test_wrong_answers_and_endless_ones_teach_nothing(tiny_checkpoint: Path) -> None:
-    refused = trainer(tiny_checkpoint, lambda prompt, text: Says(False, "wrong"))
+    refused = trainer(tiny_checkpoint, fails)
     before = weights(refused.engine.model)
     report = refused.update(0)
     assert (report.kept, report.sums.positions) == (0, 0)
@@ -202,8 +203,8 @@ def test_no_prompts_is_an_error(tiny_checkpoint: Path) -> None:
 
 
 def test_verdicts_belong_to_their_answers(tiny_checkpoint: Path) -> None:
-    def verifier(prompt: Question, text: str) -> Says:
-        return Says(True, f"{prompt.id} {text}")
+    def verifier(prompt: Prompt, text: str) -> Verdict:
+        return Verdict(True, f"{prompt.id} {text}", 0.0)
 
     found = roll_out(tiny_engine(tiny_checkpoint), questions(5), verifier, tiny_config(), 0)
     for rollout in found:

@@ -1,7 +1,7 @@
 """A tiny engine that can learn, prompts for it, and a verifier that needs no process."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +13,28 @@ from engine.decode.denoise import Denoiser
 from engine.generate import Engine
 from finetune.adapters import Trainable, prepare
 from finetune.config import FinetuneConfig
+from finetune.prompts import Prompt
 from finetune.rollout import Rollout, roll_out
 from finetune.runs import RunFolder, RunInfo
 from finetune.session import Session
 from finetune.trainer import Trainer
+from finetune.verifiers import Verdict
 
 
-@dataclass(frozen=True)
-class Question:
-    text: str
-    id: str = ""
-
-    @property
-    def messages(self) -> tuple[dict[str, str], ...]:
-        return ({"role": "user", "content": self.text},)
+def passes(prompt: Prompt, answer: str) -> Verdict:
+    return Verdict(True, "", 0.0)
 
 
-@dataclass(frozen=True)
-class Says:
-    passed: bool
-    reason: str = ""
-    seconds: float = 0.0
-    error: bool = False
+def fails(prompt: Prompt, answer: str) -> Verdict:
+    return Verdict(False, "wrong", 0.0)
 
 
-def passes(prompt: Question, answer: str) -> Says:
-    return Says(True)
+def question(text: str, id: str) -> Prompt:
+    return Prompt(({"role": "user", "content": text},), None, "exact", 1, id)
 
 
-def questions(count: int) -> list[Question]:
-    return [Question(f"{n} and {n * n % 7}{'?' * (n % 5)}", str(n)) for n in range(count)]
+def questions(count: int) -> list[Prompt]:
+    return [question(f"{n} and {n * n % 7}{'?' * (n % 5)}", str(n)) for n in range(count)]
 
 
 def tiny_config(**changes: object) -> FinetuneConfig:
@@ -89,7 +81,7 @@ class Decisions:
         monkeypatch.setattr(Denoiser, "decide", noted)  # type: ignore[attr-defined]
 
 
-def ids_of(engine: Engine, asked: Sequence[Question]) -> list[list[int]]:
+def ids_of(engine: Engine, asked: Sequence[Prompt]) -> list[list[int]]:
     assert engine.tokenizer is not None
     return [engine.tokenizer.encode_chat(list(q.messages)) for q in asked]
 
@@ -103,7 +95,7 @@ def roll_out_ended(*arguments: Any, **options: Any) -> list[Rollout]:
 
 def new_run(path: Path, checkpoint: Path, config: FinetuneConfig) -> RunFolder:
     info = RunInfo(
-        path.name, "tiny", str(checkpoint), revision(checkpoint), config, held_out=("6", "7")
+        path.name, "tiny", str(checkpoint), revision(checkpoint), "", config, held_out=("6", "7")
     )
     return RunFolder.create(path, info, "")
 
