@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from app.adapters import with_adapter
 from app.answer import Conditions, Narrator
 from app.control import Control
 from app.decoding import decode_config, preset_name
@@ -63,6 +64,7 @@ class EngineBackend:
         begin = time.monotonic()
         self._outbox.put(Loading("importing torch"))
         folder = resolve_model(request.model)
+        found = with_adapter(folder, request.adapter)
         self.unload()
         from engine.generate import Engine
 
@@ -76,9 +78,9 @@ class EngineBackend:
                 self._outbox.put(Loading("reading weights", done, total))
 
         engine = Engine.load(
-            folder.path,
+            found.folder.path,
             device=request.device,
-            adapter=request.adapter,
+            adapter=found.adapter,
             allow_spill=request.allow_spill,
             progress=progress,
         )

@@ -11,7 +11,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from app.cli_models import register as register_models
 from app.cli_prompts import register as register_prompts
+from app.cli_training import register as register_training
 from app.commands.running import CommandError, guarded, say
 from app.version import VERSION
 
@@ -32,8 +34,6 @@ Adapter = Annotated[str | None, typer.Option(metavar="DIR", help="An adapter to 
 ResidualMap = Annotated[
     str | None, typer.Option(metavar="FILE", help="Says which tensors are the residual adapter.")
 ]
-ExpertsOnly = Annotated[bool, typer.Option("--experts-only", help="Only the routed experts.")]
-Format = Annotated[str, typer.Option("--format", metavar="modelopt|compressed-tensors")]
 Spill = Annotated[bool, typer.Option("--allow-spill", help="Load although memory looks too short.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Preset = Annotated[str | None, typer.Option(metavar="speed|quality|careful", help="Thresholds.")]
@@ -212,43 +212,6 @@ def evaluate(
 
 
 @app.command()
-def quantize(
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A bf16 checkpoint.")],
-    target: Annotated[str, typer.Argument(metavar="DST", help="A new folder.")],
-    experts_only: ExpertsOnly = False,
-    style: Format = "modelopt",
-) -> None:
-    """Make an NVFP4 checkpoint of a bf16 one; run it again to go on after an interruption."""
-
-    def command() -> int:
-        from app.commands.quantize import Quantization
-        from app.commands.quantize import quantize as run_quantization
-
-        return run_quantization(Quantization(source, target, experts_only, style))
-
-    _end(command)
-
-
-@app.command()
-def download(
-    repo: Annotated[str | None, typer.Argument(metavar="REPO", help="owner/name.")] = None,
-    revision: Annotated[str, typer.Option(help="A branch, tag or commit.")] = "main",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
-    recheck: Annotated[bool, typer.Option("--recheck", help="Hash every file again.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print events, one a line.")] = False,
-) -> None:
-    """Fetch a model, whole and checked; goes on where an earlier download ended."""
-
-    def command() -> int:
-        from app.commands.download import Download
-        from app.commands.download import download as fetch
-
-        return fetch(Download(repo, revision, dry_run, recheck, as_json), _settings())
-
-    _end(command)
-
-
-@app.command()
 def doctor(
     as_json: Json = False,
     report: Annotated[
@@ -304,7 +267,9 @@ def _settings() -> Any:
     return file.settings
 
 
+register_models(app, _settings)
 register_prompts(app, lambda: str(_settings().model))
+register_training(app, lambda: str(_settings().model))
 
 if __name__ == "__main__":
     main()

@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import index
 from pathlib import Path
@@ -12,21 +13,22 @@ from torch import Tensor
 
 from engine.checkpoint.adapter import load_adapter
 from engine.checkpoint.load import Activations, Progress, load_model
+from engine.checkpoint.revision import check_base
 from engine.checkpoint.special_ids import agree, read_special_ids
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.config import DecodeConfig, ModelConfig, PromptTooLongError
 from engine.decode.answer import Answer, OnPrefill
+from engine.decode.batch import Lane, answer_all
 from engine.decode.denoise import Denoiser
 from engine.decode.kv_cache import KVCache
 from engine.decode.plan import Plan
-from engine.events import Event
+from engine.dtypes import resolve_dtype
+from engine.events import Event, FinishEvent
 from engine.hardware import pick_device, set_threads
 from engine.kernels import ops
-from engine.model.quantised import count_bytes, count_weights
 from engine.machine.room import require_room_for
+from engine.model.quantised import count_bytes, count_weights
 from engine.model.transformer import LLaDA2Model
-
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Engine:
@@ -83,7 +85,7 @@ class Engine:
             raise ValueError(f"activations must be auto, bf16 or nvfp4, got {activations!r}")
         target = pick_device(device)
         folder = Path(path)
-        kind = _resolve_dtype(dtype, target)
+        kind = resolve_dtype(dtype, target)
         model = load_model(
             folder,
             device=target,
@@ -98,6 +100,7 @@ class Engine:
         if target.type == "cpu":
             set_threads(count_weights(model))
         if adapter is not None:
+            check_base(adapter, folder)
             load_adapter(model, adapter)
         tokenizer = None
         if (folder / "tokenizer.json").exists():
@@ -181,24 +184,61 @@ class Engine:
                 strings without a tokenizer.
         """
         requested = time.perf_counter()
+        plan, denoiser = self._prepare(ids, config, record, stop)
+        return Answer(plan, denoiser, self.tokenizer, on_prefill, requested).events()
+
+    def generate_many(
+        self,
+        prompts: Sequence[Sequence[int] | Tensor],
+        config: DecodeConfig,
+        *,
+        record: bool = False,
+        seeds: Sequence[int] | None = None,
+        rows: int = 32,
+        stop: Callable[[], bool] | None = None,
+        progress: Callable[[int, FinishEvent], None] | None = None,
+    ) -> list[FinishEvent]:
+        """Answer all `prompts`, `rows` of them at a time; their ends in the order given.
+
+        The answers are those of `generate` (in float32), and so are their counts, those of
+        overlap included; their times are the batch's. The chat's cache is neither used nor lost.
+
+        Args:
+            seeds: one for each prompt, in place of `config.seed`.
+            progress: told (index, end) of every answer as it ends.
+
+        Raises what `generate` does, before anything is computed.
+        """
+        requested = time.perf_counter()
+        configs = [config] * len(prompts)
+        if seeds is not None:
+            configs = [replace(config, seed=s) for s in seeds]
+        lanes = [
+            Lane(*self._prepare(ids, own, record, stop), self.tokenizer, None, requested)
+            for ids, own in zip(prompts, configs, strict=True)
+        ]
+        return answer_all(lanes, self.model, rows, progress=progress)
+
+    def reset_cache(self) -> None:
+        """Forget the committed keys and values, as a change of weights demands."""
+        self._cache.clear()
+
+    def _prepare(
+        self,
+        ids: Sequence[int] | Tensor,
+        config: DecodeConfig,
+        record: bool,
+        stop: Callable[[], bool] | None,
+    ) -> tuple[Plan, Denoiser]:
+        """Check a request; where its answer may go, and what takes its steps."""
         prompt = self._check_ids(ids)
         length = config.block_length
         if len(prompt) // length * length + length > self.context_length:
             raise PromptTooLongError(len(prompt), self.context_length, length)
         if config.stop_strings and self.tokenizer is None:
             raise ValueError("stop_strings need a tokenizer, and this checkpoint has none.")
-        answer = Answer(
-            Plan.make(prompt, config, self.context_length),
-            self._denoiser(config, len(prompt) // length * length, record, stop),
-            self.tokenizer,
-            on_prefill,
-            requested,
-        )
-        return answer.events()
-
-    def reset_cache(self) -> None:
-        """Forget the committed keys and values, as a change of weights demands."""
-        self._cache.clear()
+        plan = Plan.make(prompt, config, self.context_length)
+        return plan, self._denoiser(config, plan.first_start, record, stop)
 
     def _denoiser(
         self,
@@ -248,12 +288,3 @@ class Engine:
             raise ValueError(
                 f"Token id {id} is outside the vocabulary of {self.config.vocab_size:,}."
             )
-
-
-def _resolve_dtype(dtype: torch.dtype | str | None, device: torch.device) -> torch.dtype:
-    if dtype is None:
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
-    named = _DTYPES.get(str(dtype).removeprefix("torch."))
-    if named is None:
-        raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
-    return named

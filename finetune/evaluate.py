@@ -78,6 +78,12 @@ class Evaluation:
         return self.tokens / max(sum(result.stats.steps for result in self.results), 1)
 
     @property
+    def steps_per_block(self) -> float:
+        """Pooled decisions per block, the settling ones included."""
+        blocks = sum(len(result.stats.blocks) for result in self.results)
+        return sum(result.stats.steps for result in self.results) / max(blocks, 1)
+
+    @property
     def tokens_per_second(self) -> float:
         """Pooled, while decoding."""
         seconds = sum(result.stats.decode_seconds for result in self.results)
@@ -139,3 +145,46 @@ def evaluate(
     if not results:
         raise ValueError("there is nothing to evaluate: no items were given.")
     return Evaluation(tuple(results))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same items answered before and after a change."""
+
+    before: Evaluation
+    after: Evaluation
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """Items that were wrong and are right."""
+        return self._items(False, True)
+
+    @property
+    def broken(self) -> tuple[int, ...]:
+        """Items that were right and are wrong."""
+        return self._items(True, False)
+
+    def _items(self, was: bool, now: bool) -> tuple[int, ...]:
+        rows = zip(self.before.results, self.after.results, strict=True)
+        return tuple(i for i, (a, b) in enumerate(rows) if (a.right, b.right) == (was, now))
+
+    @property
+    def change(self) -> tuple[float, float, float]:
+        """Accuracy gained, and its 95 % interval: of a paired difference, over items only."""
+        n, fixed, broken = self.after.n, len(self.fixed), len(self.broken)
+        gained = (fixed - broken) / n
+        half = Z * math.sqrt(max(fixed + broken - (fixed - broken) ** 2 / n, 0.0)) / n
+        return gained, gained - half, gained + half
+
+    @property
+    def speedup(self) -> float:
+        """TPF after over TPF before."""
+        return self.after.tpf / self.before.tpf if self.before.tpf else 0.0
+
+
+def not_worse(before: Sequence[bool], after: Sequence[bool]) -> bool:
+    """Whether accuracy held: no more is lost than one standard error of the paired difference."""
+    pairs = list(zip(before, after, strict=True))
+    fixed = sum(now and not was for was, now in pairs)
+    broken = sum(was and not now for was, now in pairs)
+    return broken - fixed <= math.sqrt(broken + fixed)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from app.adapters import with_adapter
 from app.backend import describe, narrate
 from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks, say
 from app.decoding import decode_config
@@ -68,10 +69,11 @@ def load_engine(
     """An engine that can chat. Raises what `Engine.load` does, and CommandError."""
     from engine.generate import Engine
 
+    found = with_adapter(folder, adapter)
     engine = Engine.load(
-        folder.path,
+        found.folder.path,
         device=device,
-        adapter=adapter,
+        adapter=found.adapter,
         residual_map=residual_map,
         allow_spill=allow_spill,
     )

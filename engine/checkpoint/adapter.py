@@ -25,7 +25,7 @@ from engine.model.transformer import LLaDA2Model
 
 LORA_CONFIG, LORA_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 RESIDUAL_CONFIG, RESIDUAL_WEIGHTS = "residual_config.json", "residual_adapter.safetensors"
-_PEFT_PREFIX = "base_model.model."
+PEFT_PREFIX = "base_model.model."
 
 # What PEFT may set that changes what a layer computes, with the values that leave LoRA plain.
 _PLAIN: dict[str, tuple[object, ...]] = {
@@ -83,7 +83,7 @@ class _LoRA:
 def _read_lora(model: LLaDA2Model, folder: Path) -> _LoRA:
     path = folder / LORA_WEIGHTS
     rank, scale = _lora_scale(read_json(folder / LORA_CONFIG), folder / LORA_CONFIG)
-    tensors = {name.removeprefix(_PEFT_PREFIX): tensor for name, tensor in _read(path).items()}
+    tensors = {name.removeprefix(PEFT_PREFIX): tensor for name, tensor in _read(path).items()}
     layers = sorted(
         {name.rsplit(".lora_", 1)[0] for name in tensors if name.endswith(".lora_A.weight")}
     )

@@ -78,7 +78,7 @@ class Filler:
     def _copy(self, file: TensorFile, name: str, move: Move) -> None:
         info = self._headers[name]
         out = move.place.view(self._tensors)
-        check = _unchecked
+        check: Callable[[Tensor], None] = _unchecked
         if move.role == "scales":
             check = check_scales(name, info.file)
         elif not move.weight.packed:

@@ -65,6 +65,11 @@ class Answer:
         self._states: list[StepState] = []
         self._turn = -1
 
+    @property
+    def reach(self) -> int:
+        """Position behind the last block that the answer may open."""
+        return self._plan.last_start + self._plan.block_length
+
     def events(self) -> Iterator[Event]:
         """Yield the answer's events; the last one is its FinishEvent."""
         if not self._prefill():
@@ -93,7 +98,7 @@ class Answer:
         plan = self._plan
         cached = self._cache.keep_prefix(plan.prompt[: plan.first_start], plan.block_length)
         self._turn = self._cache.turn
-        self._cache.reserve(plan.last_start + plan.block_length)
+        self._cache.reserve(self.reach)
         todo = plan.first_start - cached
         chunk = max(PREFILL_TOKENS // plan.block_length, 1) * plan.block_length
         while self._cache.length < plan.first_start:

@@ -96,13 +96,13 @@ class Denoiser:
                 if result.settled:
                     self.cache.commit(list(result.token_ids))
                     return BlockEnd(canvas, committed=True)
-                if self._ends_answer(result):
+                if self.ends_answer(result):
                     return BlockEnd(canvas)
-                if self._is_final(canvas):
+                if self.is_final(canvas):
                     return self._end_by_commit(result, fresh)
             if self.stop():
                 return BlockEnd(canvas, stopped=True)
-            if fresh is not None and result is not None and self._may_fuse(result):
+            if fresh is not None and result is not None and self.may_fuse(result):
                 result, following = self.fused_step(canvas, fresh)
                 if following is not None:
                     yield result
@@ -115,7 +115,7 @@ class Denoiser:
         """One forward over the block against the committed prefix, and its decisions."""
         with torch.no_grad():
             logits = self._logits(canvas.start, self._embed(canvas), canvas.positions)
-            return self._decide(canvas, logits)
+            return self.decide(canvas, logits)
 
     def fused_step(self, canvas: Canvas, fresh: Canvas) -> tuple[StepResult, StepResult | None]:
         """A mask-free step of `canvas` and the first step of `fresh` in one forward.
@@ -124,7 +124,7 @@ class Denoiser:
         """
         with torch.no_grad():
             own, ahead = self._fused_logits(canvas, fresh)
-            result = self._decide(canvas, own)
+            result = self.decide(canvas, own)
             if not result.settled:
                 return result, None
             following = self._ahead(fresh, ahead)
@@ -134,7 +134,7 @@ class Denoiser:
         """The next block's first step, from a fused forward. None if its half is not numbers,
         which is for that block's own step to say: the block before is not to be lost for it."""
         try:
-            return replace(self._decide(fresh, logits), fused=True)
+            return replace(self.decide(fresh, logits), fused=True)
         except NotFiniteError:
             return None
 
@@ -142,7 +142,7 @@ class Denoiser:
         """Store the keys and values of a block whose last forward did not read its final tokens,
         unless nothing will ever see them."""
         canvas = result.canvas
-        if fresh is None or self._ends_block(result):
+        if fresh is None or self.ends_block(result):
             return BlockEnd(canvas)
         if self.stop():
             return BlockEnd(canvas, stopped=True)
@@ -158,24 +158,24 @@ class Denoiser:
         own = 1 if opened is None else 0
         return BlockEnd(canvas, commits=1, commit_forwards=own, opened=opened, committed=True)
 
-    def _is_final(self, canvas: Canvas) -> bool:
+    def is_final(self, canvas: Canvas) -> bool:
         """Filled, and no further step is allowed to change it."""
         limit = self.config.max_post_steps if self.config.edits else 0
         return canvas.filled and canvas.post_steps >= limit
 
-    def _may_fuse(self, result: StepResult) -> bool:
+    def may_fuse(self, result: StepResult) -> bool:
         """A mask-free step that is worth trying together with the next block's first: a block's
         first two, never in a block that may be the answer's last."""
         canvas = result.canvas
         early = canvas.filled and canvas.post_steps < 2
-        return self.overlap and early and not self._ends_block(result)
+        return self.overlap and early and not self.ends_block(result)
 
-    def _ends_block(self, result: StepResult) -> bool:
+    def ends_block(self, result: StepResult) -> bool:
         """A stop id stands at an unprotected position, so the answer ends with this block."""
         own = result.token_ids[result.canvas.prompt_tokens :]
         return self.config.stop_at_end and not self.stop_ids.isdisjoint(own)
 
-    def _ends_answer(self, result: StepResult) -> bool:
+    def ends_answer(self, result: StepResult) -> bool:
         """With editing off, a stop id with nothing undecided before it can no longer change."""
         if self.config.edits or not self.config.stop_at_end:
             return False
@@ -204,7 +204,7 @@ class Denoiser:
         logits: Tensor = self.model(embeds, positions, self.cache.attend(start))
         return logits
 
-    def _decide(self, canvas: Canvas, logits: Tensor) -> StepResult:
+    def decide(self, canvas: Canvas, logits: Tensor) -> StepResult:
         """Unmask and edit by logits [B, V]; one transfer to the host."""
         logits = suppress_mask(logits, self.mask_id)
         prediction = predict(

@@ -120,6 +120,19 @@ def _full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(grouped, keys, values).view(*batch, heads, tokens, size)
 
 
+def prefix_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
+    """Grouped-query attention of n rows with prefixes of their own; returns [n, H, T, D].
+
+    q [n, H, T, D], k and v [n, Hkv, S, D]; every query of row i sees the first lengths[i] (>= 1)
+    keys of that row.
+    """
+    rows, heads, tokens, size = q.shape
+    seen = torch.arange(k.shape[-2], device=q.device) < lengths[:, None]
+    grouped = q.reshape(rows, k.shape[1], heads // k.shape[1] * tokens, size)
+    mask = seen[:, None, None, :]
+    return F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).view_as(q)
+
+
 def masked_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     """Grouped-query attention under a boolean mask [..., T, T] (True: may see), for training on
     packed rows. q [..., H, T, D], k and v [..., Hkv, T, D]; returns [..., H, T, D]."""

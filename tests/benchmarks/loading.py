@@ -94,8 +94,12 @@ def measure(name: str, folder: Path, dtypes: list[torch.dtype], repeats: int) ->
     best = fastest(jobs, repeats)
     print(f"\n{name}: {size / 1e6:,.0f} MB")
     for job, seconds in best.items():
-        ratio = f"  {best['read, fresh memory'] / seconds:5.2f} of fresh, " \
-                f"{best['read, used memory'] / seconds:5.2f} of used" if "load" in job else ""
+        ratio = (
+            f"  {best['read, fresh memory'] / seconds:5.2f} of fresh, "
+            f"{best['read, used memory'] / seconds:5.2f} of used"
+            if "load" in job
+            else ""
+        )
         print(f"  {job:<20}{size / seconds / 1e9:8.2f} GB/s{ratio}")
 
 

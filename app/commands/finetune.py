@@ -1,0 +1,223 @@
+"""`orl-chat finetune`: begin a run or go on with one, here or detached, or only plan it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.commands.check_prompts import read, warn
+from app.commands.progress import Progress, summary
+from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks, say
+from app.consent import may_run, open_verifier
+from app.models import resolve_model
+from app.paths import paths
+from engine.config import ModelConfig
+from finetune.config import FinetuneConfig, Train, recipe
+from finetune.runs import RunError, RunFolder, RunInfo
+
+if TYPE_CHECKING:
+    from engine.generate import Engine
+    from finetune.prompts import Prompt
+    from finetune.session import Session
+
+HELD_OUT_SHARE = 4
+"""One prompt in so many is held out,"""
+HELD_OUT_MOST = 100
+"""but no more than this many."""
+DETACH_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """What to train on what. `changes` are recipe fields by name."""
+
+    prompts: str | None = None
+    resume: str | None = None
+    model: str = "auto"
+    recipe: str = "normal"
+    train: Train = "lora"
+    out: str | None = None
+    device: str = "auto"
+    run_code: bool = False
+    detach: bool = False
+    plan: bool = False
+    as_json: bool = False
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+def finetune(request: Finetune) -> int:
+    """Do it; the exit code."""
+    if request.plan:
+        return plan(request)
+    if (request.prompts is None) == (request.resume is None):
+        raise CommandError("Name a file of prompts, or a run to go on with (--resume RUN).")
+    run = find_run(request.resume) if request.resume is not None else new_run(request)
+    if request.detach:
+        return detach(run, request)
+    return train(run, request)
+
+
+def find_run(name: str) -> RunFolder:
+    """A run by folder or name. Raises RunError."""
+    path = Path(os.path.expanduser(name))
+    run = RunFolder(path if path.is_dir() else paths().runs / name)
+    run.info()
+    return run
+
+
+def new_run(request: Finetune) -> RunFolder:
+    """Check everything that can be before a weight is read, and make the run's folder."""
+    from engine.checkpoint.revision import revision
+    from finetune.prompts import split
+
+    assert request.prompts is not None
+    folder = resolve_model(request.model)
+    model_config = ModelConfig.from_pretrained(folder.path)
+    found = usable_prompts(request.prompts)
+    if not may_run(found, run_code=request.run_code):
+        raise CommandError(
+            "Without leave to run code these prompts cannot be verified; --run-code gives it."
+        )
+    config = run_config(request, model_config, len(found))
+    _, held = split(found, config.held_out, config.seed)
+    path = Path(request.out) if request.out else free_name(Path(request.prompts).stem)
+    info = RunInfo(
+        name=path.name,
+        model=folder.name,
+        base=str(folder.path.resolve()),
+        revision=revision(folder.path),
+        prompts=str(Path(request.prompts).resolve()),
+        config=config,
+        held_out=tuple(prompt.id for prompt in held),
+    )
+    return RunFolder.create(path, info, Path(request.prompts).read_text(encoding="utf-8"))
+
+
+def usable_prompts(path: str) -> "tuple[Prompt, ...]":
+    """The prompts of a file; what is wrong with others goes to stderr."""
+    found = read(path)
+    warn(found)
+    if len(found.prompts) < 2:
+        raise CommandError(f"{path} has {len(found.prompts)} usable prompts; give at least two.")
+    return found.prompts
+
+
+def run_config(request: Finetune, model: ModelConfig, prompts: int) -> FinetuneConfig:
+    """The recipe for this model and this many prompts, with what the user set."""
+    held = min(HELD_OUT_MOST, prompts // HELD_OUT_SHARE)
+    changes = {"held_out": held, **request.changes}
+    return recipe(request.recipe, request.train, model.hidden_size, **changes)
+
+
+def free_name(stem: str) -> Path:
+    """A folder below the runs that is not there yet: the prompts' name and the day."""
+    base = f"{stem}-{time.strftime('%Y-%m-%d')}"
+    for number in range(1, 10_000):
+        path = paths().runs / (base if number == 1 else f"{base}-{number}")
+        if not path.exists():
+            return path
+    raise CommandError(f"There are too many runs called {base}; name a folder with --out.")
+
+
+def train(run: RunFolder, request: Finetune) -> int:
+    """Run it in this process, with a line of progress an update."""
+    progress = Progress(run, quiet=request.as_json)
+    with ctrl_c_asks() as asked, opened(run, request, progress.tell, asked.is_set) as session:
+        progress.begin(run.status().update)
+        session.go()
+        interrupted = asked.is_set()
+    print(json.dumps(summary(run)) if request.as_json else progress.closing())
+    return INTERRUPTED if interrupted else 0
+
+
+@contextmanager
+def opened(
+    run: RunFolder,
+    request: Finetune,
+    tell: Callable[[dict[str, Any]], None],
+    stop: Callable[[], bool],
+) -> "Iterator[Session]":
+    """The run with its model, prompts and verifier. Raises RunError when the base is another one
+    by now."""
+    from engine.generate import Engine
+    from finetune.prompts import read_prompts
+    from finetune.session import Session
+    from finetune.trainer import Trainer
+
+    info = run.info()
+    check_unchanged(run)
+    engine = Engine.load(info.base, device=request.device, activations="bf16")
+    prompts = _fitting(engine, read_prompts(run.prompts).prompts)
+    held = [prompt for prompt in prompts if prompt.id in info.held_out]
+    training = [prompt for prompt in prompts if prompt.id not in info.held_out]
+    with open_verifier(prompts, info.prompts, run_code=request.run_code) as verifier:
+        trainer = Trainer(engine, training, verifier, info.config)
+        yield Session(run, trainer, held, tell=tell, stop=stop)
+
+
+def check_unchanged(run: RunFolder) -> None:
+    """Raises RunError when the run's base is not there or not what it was."""
+    from engine.checkpoint.revision import revision
+
+    info = run.info()
+    if not Path(info.base).is_dir():
+        raise RunError(f"The model of {run.name} is no longer at {info.base}; put it back there.")
+    if revision(info.base) != info.revision:
+        raise RunError(
+            f"The checkpoint {info.base} has changed since {run.name} began, so the run cannot go "
+            "on; start a new one."
+        )
+
+
+def _fitting(engine: "Engine", prompts: "tuple[Prompt, ...]") -> "list[Prompt]":
+    """The prompts that leave room for a block of answer; of the others stderr is told."""
+    assert engine.tokenizer is not None
+    most = engine.context_length - engine.block_length
+    lengths = [len(engine.tokenizer.encode_chat(list(prompt.messages))) for prompt in prompts]
+    long = [prompt.line for prompt, length in zip(prompts, lengths, strict=True) if length > most]
+    if long:
+        say(f"{len(long)} prompts are longer than {most:,} tokens and are left out: lines {long}")
+    return [p for p, length in zip(prompts, lengths, strict=True) if length <= most]
+
+
+def detach(run: RunFolder, request: Finetune) -> int:
+    """Start a process of its own that goes on with the run, and see it begin."""
+    command = [sys.executable, "-m", "app.cli", "finetune", "--resume", str(run.path.resolve())]
+    command += ["--run-code"] if request.run_code else []
+    with (run.path / "log.txt").open("ab") as log:
+        process = subprocess.Popen(
+            [*command, "--device", request.device],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=run.path,
+        )
+    end = time.monotonic() + DETACH_SECONDS
+    while time.monotonic() < end and process.poll() is None and not run.status().alive:
+        time.sleep(0.05)
+    if process.poll() not in (None, 0):
+        last = (run.path / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        raise CommandError(last[-1] if last else f"The run {run.name} ended at once.")
+    if request.as_json:
+        print(json.dumps({**summary(run), "pid": process.pid}))
+    else:
+        print(f"{run.name} trains in the background (pid {process.pid}).")
+        print(f"see:   orl-chat runs\nstop:  orl-chat runs stop {run.name}")
+    return 0
+
+
+def plan(request: Finetune) -> int:
+    """Say what a run would take, without reading a weight."""
+    from app.commands.finetune_plan import show
+
+    folder = resolve_model(request.model)
+    prompts = len(usable_prompts(request.prompts)) if request.prompts is not None else 2
+    config = run_config(request, ModelConfig.from_pretrained(folder.path), prompts)
+    return show(folder, config, as_json=request.as_json)

@@ -1,0 +1,61 @@
+"""Held-out checks while a run trains: which checkpoint is the best, and when to give up.
+
+The best is the fastest among those whose accuracy held against the start, prompt by prompt. It is
+chosen on these prompts, so its figures on them are flattering: `compare` on others says the truth.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from engine.generate import Engine
+from finetune.config import FinetuneConfig
+from finetune.evaluate import Evaluation, Result, not_worse
+from finetune.prompts import Prompt
+from finetune.rollout import Check, answer_prompts
+
+Event = Mapping[str, Any]
+
+
+def evaluate_prompts(
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    verifier: Check,
+    config: FinetuneConfig,
+) -> Evaluation:
+    """Greedy answers with the rollouts' thresholds, many at a time; counts are those of a chat,
+    overlap included, times are not. Raises ValueError without prompts."""
+    if not prompts:
+        raise ValueError("there is nothing to evaluate: no prompts were held out.")
+    decode = replace(config.decode(), temperature=0.0, overlap=True)
+    rollouts = answer_prompts(engine, prompts, verifier, decode, rows=config.rows)
+    return Evaluation(tuple(Result("", r.finish.text, r.kept, r.finish.stats) for r in rollouts))
+
+
+def check_event(done: int, evaluation: Evaluation) -> dict[str, Any]:
+    """A check after `done` updates, as events.jsonl holds it."""
+    low, high = evaluation.interval
+    return {
+        "kind": "check",
+        "done": done,
+        "n": evaluation.n,
+        "right": evaluation.right,
+        "interval": [low, high],
+        "passes": [result.right for result in evaluation.results],
+        "tpf": evaluation.tpf,
+        "tpf_steps": evaluation.tpf_steps,
+        "tokens": evaluation.tokens,
+    }
+
+
+def best_check(checks: Sequence[Event]) -> Event:
+    """The first of the fastest checks that are not worse than the first one, the start."""
+    start = checks[0]
+    held = [check for check in checks if not_worse(start["passes"], check["passes"])]
+    return max(held, key=lambda check: check["tpf"])
+
+
+def should_end(checks: Sequence[Event], patience: int) -> bool:
+    """Whether the last `patience` checks brought nothing better."""
+    best = best_check(checks)
+    return len(checks) - 1 - list(checks).index(best) >= patience
