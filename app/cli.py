@@ -29,6 +29,7 @@ Model = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Adapter = Annotated[str | None, typer.Option(metavar="DIR", help="An adapter to put onto it.")]
+Spill = Annotated[bool, typer.Option("--allow-spill", help="Load although memory looks too short.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Preset = Annotated[str | None, typer.Option(metavar="speed|quality|careful", help="Thresholds.")]
 
@@ -138,6 +139,7 @@ def ask(  # noqa: PLR0913 - one argument an option
     ] = True,
     device: Device = "auto",
     adapter: Adapter = None,
+    allow_spill: Spill = False,
     as_json: Json = False,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Record every step.")] = None,
 ) -> None:
@@ -156,9 +158,10 @@ def ask(  # noqa: PLR0913 - one argument an option
     def command() -> int:
         from app.commands.ask import Ask
         from app.commands.ask import ask as answer
+        from app.commands.options import over_settings
 
         settings = _settings()
-        decoding = _decoding(settings.decoding(), options)
+        decoding = over_settings(settings.decoding(), options)
         return answer(
             Ask(
                 prompt=prompt,
@@ -167,6 +170,7 @@ def ask(  # noqa: PLR0913 - one argument an option
                 device=device,
                 adapter=adapter,
                 trace=trace,
+                allow_spill=allow_spill,
                 as_json=as_json,
                 decoding={**decoding, "overlap": overlap},
             )
@@ -182,6 +186,7 @@ def evaluate(
     preset: Preset = None,
     device: Device = "auto",
     adapter: Adapter = None,
+    allow_spill: Spill = False,
     as_json: Json = False,
 ) -> None:
     """Accuracy and tokens per forward on the demo's held-out questions, preset by preset."""
@@ -190,23 +195,44 @@ def evaluate(
         from app.commands.evaluate import Eval
         from app.commands.evaluate import evaluate as run_evaluation
 
-        return run_evaluation(Eval(model or _settings().model, n, preset, device, adapter, as_json))
+        name = model or _settings().model
+        return run_evaluation(Eval(name, n, preset, device, adapter, allow_spill, as_json))
 
     _end(command)
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Say what this machine can do, and what is missing."""
+def download(
+    repo: Annotated[str | None, typer.Argument(metavar="REPO", help="owner/name.")] = None,
+    revision: Annotated[str, typer.Option(help="A branch, tag or commit.")] = "main",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is missing.")] = False,
+    recheck: Annotated[bool, typer.Option("--recheck", help="Hash every file again.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print events, one a line.")] = False,
+) -> None:
+    """Fetch a model, whole and checked; goes on where an earlier download ended."""
 
     def command() -> int:
-        import json
+        from app.commands.download import Download
+        from app.commands.download import download as fetch
 
-        from app.doctor import examine
+        return fetch(Download(repo, revision, dry_run, recheck, as_json), _settings())
 
-        report = examine()
-        print(json.dumps(report.to_json()) if as_json else report.to_text())
-        return 0 if report.can_chat else 1
+    _end(command)
+
+
+@app.command()
+def doctor(
+    as_json: Json = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Without personal data, for a bug report.")
+    ] = False,
+) -> None:
+    """Say what this machine can do, and what is missing. Fails when chat cannot run at all."""
+
+    def command() -> int:
+        from app.commands.doctor import doctor as tell
+
+        return tell(as_json=as_json, for_bug_report=report)
 
     _end(command)
 
@@ -219,7 +245,7 @@ def paths() -> None:
         from app.paths import paths as all_paths
 
         for name, path in all_paths().named().items():
-            print(f"{name:<11} {path}")
+            print(f"{name:<12} {path}")
         return 0
 
     _end(command)
@@ -248,29 +274,6 @@ def _settings() -> Any:
     for notice in file.notices:
         say(notice)
     return file.settings
-
-
-def _decoding(settings: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Options over settings. A preset on the command line is the preset, not the thresholds that
-    the settings put in its place."""
-    decoding = dict(settings)
-    given = {name: value for name, value in options.items() if value is not None}
-    if "preset" in given:
-        for name in ("threshold", "editing_threshold"):
-            decoding.pop(name, None)
-    editing = given.get("editing_threshold")
-    if editing is not None:
-        given["editing_threshold"] = _editing_threshold(editing)
-    return {**decoding, **given}
-
-
-def _editing_threshold(text: str) -> float | None:
-    if text == "off":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise CommandError(f"--editing-threshold takes a number or off, got {text!r}.") from None
 
 
 register_prompts(app, lambda: str(_settings().model))

@@ -85,10 +85,20 @@ def _demo() -> ModelFolder:
 
 
 def _repository(repo: str) -> ModelFolder:
+    """The downloaded snapshot: the one that was checked here, or else one that another program
+    downloaded and that nothing is known to be wrong with."""
     try:
         from huggingface_hub import snapshot_download
 
-        folder = snapshot_download(repo, local_files_only=True)
+        from app.hub.manifest import cached, manifests
+
+        folder = cached(repo)
+        if folder is None and next(manifests(repo), None) is not None:
+            raise CheckpointError(
+                f"{repo} is not whole yet, or was changed since it was checked; run: "
+                f"orl-chat download {repo} (what is there is kept)."
+            )
+        folder = folder or Path(snapshot_download(repo, local_files_only=True))
     except ImportError as error:
         raise CheckpointError(
             f"{repo} looks like a repository, but huggingface_hub is not installed; name a folder."
@@ -96,13 +106,12 @@ def _repository(repo: str) -> ModelFolder:
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"There is no folder {repo}, and no repository of that name was downloaded; "
-            f"fetch it first (hf download {repo})."
+            f"fetch it first (orl-chat download {repo})."
         ) from error
-    return ModelFolder(repo, Path(folder))
+    return ModelFolder(repo, folder)
 
 
 def _hardware_can_chat() -> bool:
     from engine.hardware import probe
 
-    hardware = probe()
-    return hardware.can_chat and hardware.device != "cpu"
+    return probe().runs_large

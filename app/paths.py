@@ -45,6 +45,11 @@ class Paths:
         return self.data / "runs"
 
     @property
+    def downloads(self) -> Path:
+        """What was planned and checked of each download, one folder a repository."""
+        return self.data / "downloads"
+
+    @property
     def logs(self) -> Path:
         """Log files, rotated."""
         return self.state / "log"
@@ -59,9 +64,17 @@ class Paths:
         """What the engine process writes to stderr."""
         return self.logs / "engine.log"
 
+    @property
+    def download_log(self) -> Path:
+        """What the download process writes to stderr."""
+        return self.logs / "download.log"
+
     def named(self) -> dict[str, Path]:
         """Every path by name, for `orl-chat paths` and the screens."""
-        names = ("settings", "store", "traces", "runs", "log", "engine_log", "cache")
+        names = (
+            "settings", "store", "traces", "runs", "downloads", "log", "engine_log",
+            "download_log", "cache",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
 

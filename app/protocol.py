@@ -4,18 +4,12 @@ Every message is a dataclass here and is encoded and decoded here. A line that i
 unknown raises `ProtocolError`, which the reader turns into an `error`; it never ends a process.
 """
 
-import json
-import types
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, get_args
 
-MAX_LINE = 16 * 1024 * 1024
-"""Longest line either side reads, in bytes; a chat of a full context stays far below it."""
-
-
-class ProtocolError(ValueError):
-    """A line that is no message; says what is wrong with it."""
-
+from app.wire import MAX_LINE as MAX_LINE
+from app.wire import ProtocolError as ProtocolError
+from app.wire import decode_line, encode_line
 
 # --- engine to terminal ---------------------------------------------------------------------
 
@@ -159,12 +153,14 @@ class Error:
 
 @dataclass(frozen=True)
 class LoadModel:
-    """Load a checkpoint folder (or "demo"), replacing the one in memory."""
+    """Load a checkpoint folder (or "demo"), replacing the one in memory. `allow_spill` loads it
+    although it will not fit into free memory."""
 
     type: ClassVar[str] = "load"
     model: str
     device: str = "auto"
     adapter: str | None = None
+    allow_spill: bool = False
 
 
 @dataclass(frozen=True)
@@ -223,62 +219,19 @@ Request = LoadModel | Unload | Chat | Stop | Pace | SetAdapter | Quit
 
 
 def encode(message: EngineMessage | Request) -> bytes:
-    """One line, newline included. ASCII only, so that no decoder on the way can break it."""
-    line = json.dumps({"type": message.type, **asdict(message)}, separators=(",", ":"))
-    return line.encode("ascii") + b"\n"
+    """One line, newline included."""
+    return encode_line(message)
 
 
 def decode_engine(line: bytes) -> EngineMessage:
     """A line from the engine. Raises ProtocolError."""
-    return _decode(line, _ENGINE)
+    return decode_line(line, _ENGINE)
 
 
 def decode_request(line: bytes) -> Request:
     """A line from the terminal. Raises ProtocolError."""
-    return _decode(line, _REQUESTS)
+    return decode_line(line, _REQUESTS)
 
 
 _ENGINE: dict[str, type] = {kind.type: kind for kind in get_args(EngineMessage)}
 _REQUESTS: dict[str, type] = {kind.type: kind for kind in get_args(Request)}
-
-
-def _decode(line: bytes, kinds: dict[str, type]) -> Any:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not JSON: {error}") from error
-    if not isinstance(data, dict) or not isinstance(data.get("type"), str):
-        raise ProtocolError("not an object with a type")
-    kind = kinds.get(data.pop("type"))
-    if kind is None:
-        raise ProtocolError("unknown message type")
-    hints = get_type_hints(kind)
-    known = {f.name for f in fields(kind)}
-    if unknown := sorted(set(data) - known):
-        raise ProtocolError(f"{kind.__name__} has no field {', '.join(unknown)}")
-    for name, value in data.items():
-        if not _fits(value, hints[name]):
-            raise ProtocolError(f"{kind.__name__}.{name} has the wrong type")
-    try:
-        return kind(**data)
-    except TypeError as error:
-        raise ProtocolError(f"{kind.__name__} is incomplete: {error}") from error
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether JSON `value` may stand where `hint` is declared; ints pass as floats, bools do not
-    pass as numbers."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, option) for option in arguments)
-    if origin is list:
-        return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)

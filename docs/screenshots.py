@@ -1,6 +1,6 @@
 """Makes the pictures of the README from a real run of the demo: real engine, real keys.
 
-    python docs/screenshots.py
+python docs/screenshots.py
 """
 
 import asyncio
@@ -39,9 +39,11 @@ async def take() -> None:
         for _ in range(400):
             await pilot.pause(0.02)
             turn = app.session.turn
-            if turn is not None and turn.live.picture is not None and turn.live.picture[0] == 1:
-                if 4 <= turn.live.decided <= 28:
-                    break
+            second = (
+                turn is not None and turn.live.picture is not None and turn.live.picture[0] == 1
+            )
+            if second and 4 <= turn.live.decided <= 28:
+                break
         (HERE / "denoising.svg").write_text(app.export_screenshot(title="orl-chat"))
         await pilot.press("ctrl+t", "ctrl+t")
         await settled(pilot, app)

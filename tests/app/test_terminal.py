@@ -44,8 +44,9 @@ class Terminal:
         self.run_program()
 
     def run_program(self) -> None:
-        program = f"cd {ROOT} && ORL_CHAT_HOME={self._home} {sys.executable} -m app.cli --model demo"
-        self.keys(f"clear; {program}; echo ended with $?", "Enter")
+        home = f"ORL_CHAT_HOME={self._home}"
+        program = f"{home} {sys.executable} -m app.cli --model demo"
+        self.keys(f"clear; cd {ROOT}; {program}; echo ended with $?", "Enter")
 
     def keys(self, *keys: str) -> None:
         self.tmux("send-keys", *keys)

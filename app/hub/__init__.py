@@ -1,0 +1,1 @@
+"""Models from a hub into the ordinary hub cache: planned, fetched, checked, and found again."""
