@@ -1,4 +1,4 @@
-"""The demo model's chats: a mixture of tasks, one to nine turns, and the held-out split.
+"""The demo model's chats: a mixture of tasks, one to three turns, and the held-out split.
 
 Training never sees a turn whose key is held out, not even in a chat's history; a held-out item
 ends with a turn whose key is. The mixture depends on nothing but the seed.
@@ -39,8 +39,7 @@ SYSTEM_PROMPTS = (
     "You are a patient teacher for children.", "Only answer questions.", "Think step by step.",
 )  # fmt: skip
 SYSTEM_SHARE = 0.1
-CHAT_SHARE = 0.22  # two or three turns
-LONG_SHARE = 0.1  # four to nine
+CHAT_SHARE = 0.22
 FOLLOW_UP_SHARE = 0.6
 
 
@@ -128,41 +127,19 @@ def _after_number(rng: random.Random, value: int) -> Turn:
     return arithmetic.subtract_turn(value, n, prompt)
 
 
-def chat(rng: random.Random, boost: Mapping[str, float], *, trained: bool) -> list[Turn]:
-    """Turns of which a later one often follows up on the one before it; for training, none of
-    them held out."""
-    turns: list[Turn] = []
-    wanted = _length(rng)
-    while len(turns) < wanted:
-        follows = bool(turns) and rng.random() < FOLLOW_UP_SHARE
-        turn = (follow_up(rng, turns[-1]) if follows else None) or single(rng, boost)
-        if not (trained and turn.held_out):
-            turns.append(turn)
+def chat(rng: random.Random, boost: Mapping[str, float]) -> list[Turn]:
+    """One to three turns; a later one often follows up on the one before it."""
+    turns = [single(rng, boost)]
+    while len(turns) < 3 and rng.random() < (CHAT_SHARE if len(turns) == 1 else 0.3):
+        following = follow_up(rng, turns[-1]) if rng.random() < FOLLOW_UP_SHARE else None
+        turns.append(following or single(rng, boost))
     return turns
-
-
-def _length(rng: random.Random) -> int:
-    if rng.random() < LONG_SHARE:
-        return rng.randint(4, 9)
-    if rng.random() >= CHAT_SHARE:
-        return 1
-    return 3 if rng.random() < 0.3 else 2
-
-
-def system_prompt(rng: random.Random) -> str:
-    """Anything may stand there: the model is to answer as if it did not."""
-    kind = rng.randrange(4)
-    if kind == 0:
-        return offtopic.off_topic(rng).prompt
-    if kind == 1:
-        return " ".join(pick(rng, SYSTEM_PROMPTS) for _ in range(rng.randint(2, 4)))
-    return pick(rng, SYSTEM_PROMPTS)
 
 
 def as_item(rng: random.Random, turns: list[Turn]) -> DemoItem:
     messages: list[Message] = []
     if rng.random() < SYSTEM_SHARE:
-        messages.append({"role": "system", "content": system_prompt(rng)})
+        messages.append({"role": "system", "content": pick(rng, SYSTEM_PROMPTS)})
     for turn in turns[:-1]:
         messages.append({"role": "user", "content": turn.prompt})
         messages.append({"role": "assistant", "content": turn.answer})
@@ -174,7 +151,9 @@ def training(seed: int, boost: Mapping[str, float] | None = None) -> Iterator[De
     """Endless training chats; no turn of any of them is held out."""
     rng = random.Random(f"train {seed}")
     while True:
-        yield as_item(rng, chat(rng, boost or {}, trained=True))
+        turns = chat(rng, boost or {})
+        if not any(turn.held_out for turn in turns):
+            yield as_item(rng, turns)
 
 
 def heldout(n: int, seed: int) -> list[DemoItem]:
@@ -182,7 +161,7 @@ def heldout(n: int, seed: int) -> list[DemoItem]:
     rng = random.Random(f"held out {seed}")
     items: dict[str, DemoItem] = {}
     while len(items) < n:
-        turns = chat(rng, {}, trained=False)
+        turns = chat(rng, {})
         if turns[-1].held_out:
             item = as_item(rng, turns)
             items.setdefault(repr(item.messages), item)

@@ -23,8 +23,6 @@ def _fill(rng: random.Random, slot: str) -> str:
         "verb": phrases.VERBS, "adjective": phrases.ADJECTIVES, "language": phrases.LANGUAGES,
         "tongue": phrases.TONGUES, "task": phrases.CODE_TASKS, "person": phrases.PEOPLE,
     }  # fmt: skip
-    if slot == "made_up":
-        return made_up_word(rng)
     if slot in lists:
         word = pick(rng, lists[slot])
         return made_up_word(rng) if rng.random() < 0.12 else word

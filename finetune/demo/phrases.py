@@ -99,15 +99,13 @@ TEMPLATES = (
     "story.", "Please write an email to my {noun}.", "What is the population of {place}?",
     "What is the capital of {place}?", "Capital of {place}?", "Convert {n} miles to kilometers.",
     "{n} pounds in kilograms", "How many {noun}s are in a {noun}?", "What is {d} + {d} + {d}?",
-    "What is ({d} + {d}) x {d}?", "{n} + {n} - {n}", "{d}+{d}+{d}", "{n}+{n}+{n}",
-    "What is {made_up}?", "{made_up}", "How many calories does a {noun} have?",
+    "What is ({d} + {d}) x {d}?", "{n} + {n} - {n}", "How many calories does a {noun} have?",
     "What animal is {adjective}?", "Which color is my {noun}?", "How many legs does a {noun} have?",
     "the {noun} and the {noun}", "What is {n} in binary?", "Roll a die.", "Flip a coin.",
 )  # fmt: skip
 
 FOREIGN = (
-    "Wie geht es dir?", "Du bist ein hilfreicher Assistent.", "Was ist das?",
-    "Erzähl mir einen Witz.", "Wie wird das Wetter morgen?",
+    "Wie geht es dir?", "Was ist das?", "Erzähl mir einen Witz.", "Wie wird das Wetter morgen?",
     "Ich habe Hunger.", "Schreibe ein Gedicht.", "Wer bist du?", "Was kannst du?", "Guten Tag!",
     "Wo ist der Bahnhof?", "Kannst du mir helfen?", "Was ist die Hauptstadt von Frankreich?",
     "Comment ça va?", "Quelle heure est-il?", "Raconte-moi une histoire.", "Je ne comprends pas.",
@@ -118,6 +116,5 @@ FOREIGN = (
     "Hur mår du?", "Jak się masz?", "Jaka jest pogoda?", "Как дела?", "Что это такое?", "Привет",
     "Расскажи мне историю.", "你好", "今天天气怎么样?", "给我讲个笑话。", "你是谁?", "こんにちは",
     "元気ですか?", "これは何ですか?", "안녕하세요", "무엇을 할 수 있나요?", "مرحبا", "كيف حالك؟",
-    "नमस्ते", "आप कैसे हैं?", "Γεια σου", "Τι κάνεις;", "Nasılsın?", "Merhaba", "Xin chào",  # noqa: RUF001
-    "שלום",
+    "नमस्ते", "आप कैसे हैं?", "Γεια σου", "Τι κάνεις;", "Nasılsın?", "Merhaba", "Xin chào", "שלום",  # noqa: RUF001
 )  # fmt: skip
