@@ -23,10 +23,13 @@ from finetune.isolation import interpreter
 from finetune.jail import calls, landlock, namespaces
 from finetune.judges import JUDGES, Judgement
 
-OVERTIME = 10.0
+OVERTIME = 60.0
 MEMORY = 4 << 30
 _NEEDED = {"math": ("math_verify",), "json": ("jsonschema.validators", "jsonschema_specifications")}
 LOADING_SECONDS = 120.0
+BUSY = 4
+"""So many times its seconds a judgement may take when the machine leaves it no processor."""
+
 
 Function = Callable[..., object]
 
@@ -43,7 +46,7 @@ def main() -> None:
     process, functions = os.getpid(), _Functions()
     for line in requests:
         request = json.loads(line)
-        _set_alarm(request.get("seconds", LOADING_SECONDS) + OVERTIME)
+        _set_alarm(BUSY * request["seconds"] + OVERTIME)
         verdict = _answer(request, functions)
         if os.getpid() != process:  # a fork of the user's that came back
             os._exit(0)
@@ -122,6 +125,8 @@ class _Functions:
         """The function, and whether it takes the row. Does the slow imports of judges too."""
         for module in _NEEDED.get(request.get("of", ""), ()):
             importlib.import_module(module)
+        if request.get("of") == "math":  # its grammar is built on first use, for seconds
+            JUDGES["math"]({}, r"$\frac{1}{2}$", "1/2")
         named = request["function"]
         if named and named not in self._loaded:
             function = _find(named, Path(request["folder"]))

@@ -17,7 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from finetune.judge_child import LOADING_SECONDS
+import psutil
+
+from finetune.judge_child import BUSY, LOADING_SECONDS
 
 LONGEST_VERDICT = 1 << 20
 _START = (
@@ -112,7 +114,7 @@ class _Child:
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-            line = self._line(time.monotonic() + seconds)
+            line = self._line(seconds)
         except BrokenPipeError:
             line = b""
         except TimeoutError:
@@ -123,19 +125,34 @@ class _Child:
         verdict = json.loads(line)
         return verdict["passed"], verdict["reason"], verdict["error"]
 
-    def _line(self, deadline: float) -> bytes:
-        """The reply, or what there was of it when the process ended. Raises TimeoutError."""
+    def _line(self, seconds: float) -> bytes:
+        """The reply, or what there was of it when the process ended. Raises TimeoutError.
+
+        On a busy machine a process that hardly got to compute is waited for a while longer.
+        """
         assert self._process.stdout is not None
-        pipe, line = self._process.stdout.fileno(), b""
+        pipe, line, computed = self._process.stdout.fileno(), b"", self._computed()
+        deadline, last = (time.monotonic() + seconds * factor for factor in (1, BUSY))
         while not line.endswith(b"\n") and len(line) < LONGEST_VERDICT:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([pipe], [], [], left)[0]:
-                raise TimeoutError
+            left = max(deadline - time.monotonic(), 0)
+            if not select.select([pipe], [], [], left)[0]:
+                if deadline >= last or self._computed() - computed > seconds / 2:
+                    raise TimeoutError
+                deadline = min(time.monotonic() + seconds / 2, last)
+                continue
             data = os.read(pipe, 1 << 16)
             if not data:
                 break
             line += data
         return line
+
+    def _computed(self) -> float:
+        """Seconds of the processor it has used."""
+        try:
+            times = psutil.Process(self._process.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return times.user + times.system
 
     def _end(self) -> str:
         try:

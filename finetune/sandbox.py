@@ -128,7 +128,7 @@ def sandbox_kind() -> Isolation:
             return replace(isolation, refused=tuple(reasons))
         why = result.error or result.stderr.strip().splitlines()[-1:] or "it does not run"
         reasons.append(f"{isolation.name}: {why if isinstance(why, str) else why[0]}")
-    return Isolation("none", (f"Python programs do not run ({'; '.join(reasons)})",))
+    return Isolation("none", ("Python programs do not run in the sandbox",), tuple(reasons))
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def test_fork_bomb(way: Isolation) -> None:
 def test_thread_bomb(way: Isolation) -> None:
     code = """
         import threading, time
-        for _ in range(300): threading.Thread(target=time.sleep, args=(5,)).start()
+        for _ in range(300): threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
     """
     result = attack(code, way)
     assert result.limit == "processes" or "can't start new thread" in result.stderr
@@ -141,7 +141,7 @@ def test_endless_recursion(way: Isolation) -> None:
         def dig(): dig()
         dig()
     """
-    assert not attack(code, way, memory=200 << 20).ok
+    assert not attack(code, way, memory=200 << 20, seconds=1).ok
 
 
 def test_ignoring_signals(way: Isolation) -> None:
