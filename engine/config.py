@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+from engine.checks import check_int, check_range, is_int, is_number
+
 PRESETS: dict[str, tuple[float, float | None]] = {
     "speed": (0.5, 0.0),
     "quality": (0.7, 0.5),
@@ -66,12 +68,12 @@ class ResidualConfig:
                 )
         if not isinstance(self.norm, bool):
             raise ValueError(f"residual norm must be true or false, got {self.norm!r}")
-        if not _is_number(self.alpha):
+        if not is_number(self.alpha):
             raise ValueError(f"residual alpha must be a number, got {self.alpha!r}")
-        if not (_is_number(self.temperature) and self.temperature > 0):
+        if not (is_number(self.temperature) and self.temperature > 0):
             raise ValueError(f"residual temperature must be above 0, got {self.temperature!r}")
         if self.top_k is not None:
-            _check_int("residual top_k", self.top_k, 1)
+            check_int("residual top_k", self.top_k, 1)
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,11 @@ class ModelConfig:
             if field.type is int:
                 least = 0 if field.name in ("first_k_dense_replace", "num_shared_experts") else 1
                 most = _LARGEST.get(field.name, 1 << 24)
-                if not (_is_int(value) and least <= value <= most):
+                if not (is_int(value) and least <= value <= most):
                     raise ValueError(
                         f"{field.name} must be a whole number from {least} to {most}, got {value!r}"
                     )
-            elif field.type is float and not (_is_number(value) and value > 0):
+            elif field.type is float and not (is_number(value) and value > 0):
                 raise ValueError(f"{field.name} must be a number above 0, got {value!r}")
         self._check_relations()
 
@@ -241,22 +243,22 @@ class DecodeConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "block_length", "min_unmask"):
-            _check_int(name, getattr(self, name), 1)
-        _check_int("max_post_steps", self.max_post_steps, 0)
-        _check_range("threshold", self.threshold, 0.0, 1.0)
+            check_int(name, getattr(self, name), 1)
+        check_int("max_post_steps", self.max_post_steps, 0)
+        check_range("threshold", self.threshold, 0.0, 1.0)
         if self.editing_threshold is not None:
-            _check_range("editing_threshold", self.editing_threshold, 0.0, math.inf)
-        _check_range("temperature", self.temperature, 0.0, 100.0)
+            check_range("editing_threshold", self.editing_threshold, 0.0, math.inf)
+        check_range("temperature", self.temperature, 0.0, 100.0)
         if 0 < self.temperature < 0.001:  # logits over less could leave float32's range
             raise ValueError(f"temperature must be 0 or at least 0.001, got {self.temperature!r}")
         if self.top_k is not None:
-            _check_int("top_k", self.top_k, 1)
+            check_int("top_k", self.top_k, 1)
         if self.top_p is not None:
-            _check_range("top_p", self.top_p, 0.0, 1.0)
-        if self.seed is not None and not (_is_int(self.seed) and 0 <= self.seed < 1 << 64):
+            check_range("top_p", self.top_p, 0.0, 1.0)
+        if self.seed is not None and not (is_int(self.seed) and 0 <= self.seed < 1 << 64):
             raise ValueError(f"seed must be a whole number in [0, 2**64), got {self.seed!r}")
         for id in (*(self.stop_ids or ()), self.mask_id or 0):
-            _check_int("a stop or mask id", id, 0)
+            check_int("a stop or mask id", id, 0)
         texts = self.stop_strings
         if isinstance(texts, str) or not all(isinstance(text, str) and text for text in texts):
             raise ValueError("stop_strings must be a sequence of texts that are not empty")
@@ -290,23 +292,3 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise CheckpointError(f"{path} does not hold a JSON object; download it again.")
     return data
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    # Not isfinite, which an int beyond float's range makes raise.
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-
-
-def _check_int(name: str, value: Any, least: int) -> None:
-    if not (_is_int(value) and value >= least):
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
-
-
-def _check_range(name: str, value: Any, low: float, high: float) -> None:
-    if not (_is_number(value) and low <= value <= high):
-        limit = f"at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
-        raise ValueError(f"{name} must be {limit}, got {value!r}")
