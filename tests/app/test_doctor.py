@@ -58,7 +58,7 @@ def test_a_machine_with_a_card() -> None:
                  "Large model", "Disk", "Settings", "Chats", "Terminal"):  # fmt: skip
         assert f"  {name} " in text
     assert "(need 580 or newer, since" in text
-    assert f"-> hf download {DEFAULT_REPO}" in text
+    assert f"-> orl-chat download {DEFAULT_REPO}" in text
 
 
 def test_lines_are_short_but_for_commands_which_stay_whole() -> None:
