@@ -167,15 +167,15 @@ VARIANTS: dict[str, Variant] = {
 
 
 def trained(
-    variant: Variant, seed: int, changes: dict[str, Any], *, quiet: bool = False
-) -> tuple[Engine, float]:
-    """An engine trained in the variant's way, and the seconds that took."""
-    engine = Engine.load(DEMO, device="cpu")
+    start: Path, variant: Variant, seed: int, changes: dict[str, Any], *, quiet: bool = False
+) -> tuple[Engine, str]:
+    """An engine trained in the variant's way, and the time that took."""
+    engine = Engine.load(start, device="cpu")
     settings = {**variant.settings, **changes, "seed": seed}
     train = settings.pop("train", "lora")
     config = recipe("normal", train, engine.config.hidden_size, **settings)
     prompts = training_prompts(config.prompts_per_update * config.updates, seed)
-    begin = time.monotonic()
+    begin, cpu = time.monotonic(), time.process_time()
     trainer = variant.make(engine, prompts, verify, config)
     for number in range(config.updates):
         report = trainer.update(number)
@@ -188,25 +188,25 @@ def trained(
                 f"{sums.positions}; {report.rollout_seconds:.2f} + {report.learn_seconds:.2f} s",
                 flush=True,
             )
-    seconds = time.monotonic() - begin
+    spent = f"{time.monotonic() - begin:.0f} s, {time.process_time() - cpu:.0f} s of processor"
     variant.before_measuring(engine)
-    return engine, seconds
+    return engine, spent
 
 
 # --- what is run ----------------------------------------------------------------------------------
 
 
-def run_main(seeds: Sequence[int], changes: dict[str, Any], fresh: bool) -> None:
+def run_main(model: Path, seeds: Sequence[int], changes: dict[str, Any], fresh: bool) -> None:
     """Before and after with the presets, on the held-out and on the fresh prompts."""
     sets = {"held out": held_prompts()} | ({"fresh": fresh_prompts()} if fresh else {})
-    start = Engine.load(DEMO, device="cpu")
+    start = Engine.load(model, device="cpu")
     before = {name: at_presets(start, prompts) for name, prompts in sets.items()}
     for name, found in before.items():
         for preset, evaluation in found.items():
             print(f"start, {name}, {preset}: {figures(evaluation)}", flush=True)
     for seed in seeds:
-        engine, seconds = trained(VARIANTS["orl"], seed, dict(changes))
-        print(f"seed {seed}: {seconds:.0f} s", flush=True)
+        engine, spent = trained(model, VARIANTS["orl"], seed, dict(changes))
+        print(f"seed {seed}: {spent}", flush=True)
         for name, prompts in sets.items():
             for preset, evaluation in at_presets(engine, prompts).items():
                 print(
@@ -216,40 +216,45 @@ def run_main(seeds: Sequence[int], changes: dict[str, Any], fresh: bool) -> None
                 )
 
 
-def run_ablations(seeds: Sequence[int], only: Sequence[str], changes: dict[str, Any]) -> None:
-    held, start = held_prompts(), Engine.load(DEMO, device="cpu")
+def run_ablations(
+    model: Path, seeds: Sequence[int], only: Sequence[str], changes: dict[str, Any]
+) -> None:
+    """Every variant with every seed and the same budget, on the held-out prompts."""
+    held, start = held_prompts(), Engine.load(model, device="cpu")
     before = at_presets(start, held)
     rows = {f"start, {preset}": [figures(e)] for preset, e in before.items()}
     print(json.dumps(rows, indent=1), flush=True)
     for name in only or VARIANTS:
         for seed in seeds:
-            engine, seconds = trained(VARIANTS[name], seed, dict(changes), quiet=True)
+            engine, spent = trained(model, VARIANTS[name], seed, dict(changes), quiet=True)
             for preset, evaluation in at_presets(engine, held).items():
                 print(
                     f"{name:<26} seed {seed} {preset:<8} {figures(evaluation)}; "
-                    f"{compared(before[preset], evaluation)}; {seconds:.0f} s",
+                    f"{compared(before[preset], evaluation)}; {spent}",
                     flush=True,
                 )
 
 
-def run_small(sizes: Sequence[int], seeds: Sequence[int], changes: dict[str, Any]) -> None:
+def run_small(
+    model: Path, sizes: Sequence[int], seeds: Sequence[int], changes: dict[str, Any]
+) -> None:
     """A person's own set: the quick recipe with its held-out checks, then fresh prompts."""
     fresh = fresh_prompts()
-    start = Engine.load(DEMO, device="cpu")
+    start = Engine.load(model, device="cpu")
     before = at_presets(start, fresh)
     for size in sizes:
         for seed in seeds:
             begin = time.monotonic()
-            engine, done = small_run(size, seed, changes)
+            engine, done = small_run(model, size, seed, changes)
             print(f"{size} prompts, seed {seed}: {time.monotonic() - begin:.0f} s, best {done}")
             for preset, evaluation in at_presets(engine, fresh).items():
                 line = compared(before[preset], evaluation)
                 print(f"  fresh, {preset}: {figures(evaluation)}; {line}", flush=True)
 
 
-def small_run(size: int, seed: int, changes: dict[str, Any]) -> tuple[Engine, int]:
+def small_run(model: Path, size: int, seed: int, changes: dict[str, Any]) -> tuple[Engine, int]:
     """Train on `size` prompts, a quarter of them held out; the best checkpoint's engine."""
-    engine = Engine.load(DEMO, device="cpu")
+    engine = Engine.load(model, device="cpu")
     every = training_prompts(size, 500 + seed)
     held, own = every[: size // 4], every[size // 4 :]
     settings = {**changes, "seed": seed}
@@ -287,9 +292,9 @@ def fifty_million() -> Engine:
     return Engine(initialise(LLaDA2Model(config), 0).eval(), None, mask_id=8000, stop_ids=())
 
 
-def run_packing() -> None:
+def run_packing(model: Path) -> None:
     """One step over packed rows against one forward and backward a state; both from one rollout."""
-    demo = Engine.load(DEMO, device="cpu")
+    demo = Engine.load(model, device="cpu")
     assert demo.tokenizer is not None
     asked = [
         demo.tokenizer.encode_chat([dict(m) for m in prompt.messages])
@@ -358,18 +363,19 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE")
     parser.add_argument("--no-fresh", action="store_true", help="held-out prompts only")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--model", type=Path, default=DEMO, help="another start")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     changes = dict(_settings(arguments.set))
     if arguments.what == "main":
-        run_main(arguments.seeds, changes, not arguments.no_fresh)
+        run_main(arguments.model, arguments.seeds, changes, not arguments.no_fresh)
     elif arguments.what == "ablations":
-        run_ablations(arguments.seeds, arguments.only, changes)
+        run_ablations(arguments.model, arguments.seeds, arguments.only, changes)
     elif arguments.what == "small":
-        run_small(arguments.sizes, arguments.seeds, changes)
+        run_small(arguments.model, arguments.sizes, arguments.seeds, changes)
     else:
-        run_packing()
+        run_packing(arguments.model)
 
 
 if __name__ == "__main__":

@@ -128,8 +128,8 @@ class Memory:
 
 
 def test_out_of_memory_halves_the_rows_once(tiny_checkpoint: Path) -> None:
-    learner = ended_anyhow(tiny_checkpoint, row_tokens=2000)
-    same = ended_anyhow(tiny_checkpoint, row_tokens=1000)
+    learner = ended_anyhow(tiny_checkpoint, row_tokens=2000, prompts_per_update=6)
+    same = ended_anyhow(tiny_checkpoint, row_tokens=1000, prompts_per_update=6)
     Memory(learner, 1000, RuntimeError("CUDA out of memory. Tried to allocate"))
     assert learner.update(0).sums.positions > 0
     assert learner.row_tokens == 1000
