@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.app.hub.hub_server import FakeHub, blob_name
 
 WANTED = {name: body for name, body in model_files().items() if name not in UNWANTED}
 BIG = "model-00002-of-00003.safetensors"
+SLOW = partial(pytest.param, marks=pytest.mark.slow)
 TOTAL = sum(map(len, WANTED.values()))
 
 
@@ -123,6 +125,7 @@ async def test_only_the_plan(hub: FakeHub, download: Any, cache: Path) -> None:
     assert not hub.bodies()
 
 
+@pytest.mark.slow
 async def test_a_revision_is_pinned(hub: FakeHub, download: Any) -> None:
     old = hub.branches["main"]
     hub.commit(model_files(seed=50))
@@ -137,6 +140,7 @@ async def test_a_revision_is_pinned(hub: FakeHub, download: Any) -> None:
     assert cached(REPO, "v1") == Path(tagged.last.path)
 
 
+@pytest.mark.slow
 async def test_an_update_leaves_the_old_one_ready_until_it_is_whole(
     hub: FakeHub, download: Any, cache: Path
 ) -> None:
@@ -154,7 +158,7 @@ async def test_an_update_leaves_the_old_one_ready_until_it_is_whole(
     assert (cache / "models--somebody--some-model" / "refs" / "main").read_text() == new
 
 
-@pytest.mark.parametrize("change", ["shorter", "other", "gone"])
+@pytest.mark.parametrize("change", [SLOW("shorter"), "other", SLOW("gone")])
 async def test_what_was_changed_behind_our_back_is_not_ready(
     hub: FakeHub, download: Any, cache: Path, change: str
 ) -> None:
@@ -179,6 +183,7 @@ async def test_what_was_changed_behind_our_back_is_not_ready(
     assert cached(REPO) == Path(told.last.path)
 
 
+@pytest.mark.slow
 async def test_recheck_finds_what_sizes_and_times_do_not_tell(hub: FakeHub, download: Any) -> None:
     told = await download()
     blob = (Path(told.last.path) / BIG).resolve()
@@ -195,6 +200,7 @@ async def test_recheck_finds_what_sizes_and_times_do_not_tell(hub: FakeHub, down
     assert cached(REPO) == Path(told.last.path)
 
 
+@pytest.mark.slow
 async def test_a_moved_cache_is_not_ready_where_it_no_longer_is(
     hub: FakeHub, download: Any, cache: Path
 ) -> None:
@@ -203,6 +209,7 @@ async def test_a_moved_cache_is_not_ready_where_it_no_longer_is(
     assert cached(REPO) is None
 
 
+@pytest.mark.slow
 async def test_twice_at_once(hub: FakeHub, begin: Any) -> None:
     """Two programs that want the same: one fetches each file, the other waits for it."""
     hub.faults.rate = 600_000

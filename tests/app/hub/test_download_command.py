@@ -64,6 +64,7 @@ def test_a_failure_is_a_sentence(hub: FakeHub, capsys: pytest.CaptureFixture[str
     assert "is not the name of a repository" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_settings_say_where_and_whether(
     hub: FakeHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +99,7 @@ def test_ctrl_c_keeps_the_parts_and_the_same_command_goes_on(hub: FakeHub, cache
     assert any(seen.start > 0 for seen in hub.bodies())
 
 
+@pytest.mark.slow
 def test_in_a_terminal_one_line_moves(hub: FakeHub) -> None:
     hub.faults.rate = SLOW
     ours, theirs = pty.openpty()
