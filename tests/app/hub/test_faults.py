@@ -54,7 +54,7 @@ async def test_private(hub: FakeHub, download: Any) -> None:
     assert (told.plan.token, told.plan.access) == ("HF_TOKEN", "private")
 
 
-async def test_gated(hub: FakeHub, download: Any) -> None:
+async def test_gated(hub: FakeHub, download: Any, tmp_path: Path) -> None:
     hub.gated = True
     words = failed(await download(), "gated")
     assert "no token is set" in words
@@ -64,8 +64,11 @@ async def test_gated(hub: FakeHub, download: Any) -> None:
     assert "The token has no access" in words
     assert f"{hub.endpoint}/{REPO}" in words
     hub.granted = True
-    told = await download(environment={"HF_TOKEN": hub.token})
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "token").write_text(hub.token)  # as `hf auth login` leaves it
+    told = await download()
     assert isinstance(told.last, Ready)
+    assert (told.plan.token, told.plan.access) == ("token file", "gated")
 
 
 async def test_a_token_that_is_not_accepted(hub: FakeHub, download: Any) -> None:
