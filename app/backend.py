@@ -6,6 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from app.answer import Conditions, Narrator
@@ -75,7 +76,11 @@ class EngineBackend:
                 self._outbox.put(Loading("reading weights", done, total))
 
         engine = Engine.load(
-            folder.path, device=request.device, adapter=request.adapter, progress=progress
+            folder.path,
+            device=request.device,
+            adapter=request.adapter,
+            allow_spill=request.allow_spill,
+            progress=progress,
         )
         if engine.tokenizer is None:
             raise ValueError(f"{folder.path} has no tokenizer.json, so it cannot chat.")
@@ -95,7 +100,7 @@ class EngineBackend:
         """Load the same checkpoint with another adapter. Raises ValueError without a model."""
         if self._request is None or self._engine is None:
             raise ValueError("no model is loaded that an adapter could be put on; load one first")
-        self.load(LoadModel(self._request.model, self._request.device, adapter))
+        self.load(replace(self._request, adapter=adapter))
 
     def chat(self, request: Chat) -> None:
         """Answer, from checking the request to Done."""

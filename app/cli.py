@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from app.cli_prompts import register as register_prompts
 from app.commands.running import CommandError, guarded, say
 from app.version import VERSION
 
@@ -28,6 +29,7 @@ Model = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Adapter = Annotated[str | None, typer.Option(metavar="DIR", help="An adapter to put onto it.")]
+Spill = Annotated[bool, typer.Option("--allow-spill", help="Load although memory looks too short.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Preset = Annotated[str | None, typer.Option(metavar="speed|quality|careful", help="Thresholds.")]
 
@@ -137,6 +139,7 @@ def ask(  # noqa: PLR0913 - one argument an option
     ] = True,
     device: Device = "auto",
     adapter: Adapter = None,
+    allow_spill: Spill = False,
     as_json: Json = False,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Record every step.")] = None,
 ) -> None:
@@ -155,9 +158,10 @@ def ask(  # noqa: PLR0913 - one argument an option
     def command() -> int:
         from app.commands.ask import Ask
         from app.commands.ask import ask as answer
+        from app.commands.options import over_settings
 
         settings = _settings()
-        decoding = _decoding(settings.decoding(), options)
+        decoding = over_settings(settings.decoding(), options)
         return answer(
             Ask(
                 prompt=prompt,
@@ -166,6 +170,7 @@ def ask(  # noqa: PLR0913 - one argument an option
                 device=device,
                 adapter=adapter,
                 trace=trace,
+                allow_spill=allow_spill,
                 as_json=as_json,
                 decoding={**decoding, "overlap": overlap},
             )
@@ -181,6 +186,7 @@ def evaluate(
     preset: Preset = None,
     device: Device = "auto",
     adapter: Adapter = None,
+    allow_spill: Spill = False,
     as_json: Json = False,
 ) -> None:
     """Accuracy and tokens per forward on the demo's held-out questions, preset by preset."""
@@ -189,7 +195,8 @@ def evaluate(
         from app.commands.evaluate import Eval
         from app.commands.evaluate import evaluate as run_evaluation
 
-        return run_evaluation(Eval(model or _settings().model, n, preset, device, adapter, as_json))
+        name = model or _settings().model
+        return run_evaluation(Eval(name, n, preset, device, adapter, allow_spill, as_json))
 
     _end(command)
 
@@ -214,17 +221,18 @@ def download(
 
 
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Say what this machine can do, and what is missing."""
+def doctor(
+    as_json: Json = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Without personal data, for a bug report.")
+    ] = False,
+) -> None:
+    """Say what this machine can do, and what is missing. Fails when chat cannot run at all."""
 
     def command() -> int:
-        import json
+        from app.commands.doctor import doctor as tell
 
-        from app.doctor import examine
-
-        report = examine()
-        print(json.dumps(report.to_json()) if as_json else report.to_text())
-        return 0 if report.can_chat else 1
+        return tell(as_json=as_json, for_bug_report=report)
 
     _end(command)
 
@@ -268,28 +276,7 @@ def _settings() -> Any:
     return file.settings
 
 
-def _decoding(settings: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Options over settings. A preset on the command line is the preset, not the thresholds that
-    the settings put in its place."""
-    decoding = dict(settings)
-    given = {name: value for name, value in options.items() if value is not None}
-    if "preset" in given:
-        for name in ("threshold", "editing_threshold"):
-            decoding.pop(name, None)
-    editing = given.get("editing_threshold")
-    if editing is not None:
-        given["editing_threshold"] = _editing_threshold(editing)
-    return {**decoding, **given}
-
-
-def _editing_threshold(text: str) -> float | None:
-    if text == "off":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise CommandError(f"--editing-threshold takes a number or off, got {text!r}.") from None
-
+register_prompts(app, lambda: str(_settings().model))
 
 if __name__ == "__main__":
     main()

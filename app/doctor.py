@@ -1,7 +1,11 @@
 """`orl-chat doctor`: the machine, the files and the models, each with what to do about it."""
 
+import shutil
 import sys
-from dataclasses import asdict, dataclass
+import textwrap
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from app.models import DEFAULT_REPO, DEMO, is_whole, resolve_model
@@ -11,45 +15,116 @@ from app.text import printable
 from app.version import VERSION
 from engine.config import CheckpointError
 from engine.hardware import Hardware, Row, probe
+from engine.machine.facts import Card
+from engine.machine.memory_plan import EXPERTS, MINI, Fit, weight_bytes
+from engine.machine.room import gib
+from engine.machine.self_test import self_test
 
 MARKS = {"ok": "ok", "warn": "!", "no": "NO"}
+WIDTH = 100
+FILES = ("Demo model", "Large model", "Disk", "Settings", "Chats")
+"""Rows that name folders of this user."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that was looked at. Holds no secrets: it is meant to be pasted."""
+    """Everything that was looked at; `hardware` holds the figures behind the rows."""
 
     version: str
     summary: str
     can_chat: bool
     can_finetune: bool
     rows: tuple[Row, ...]
+    hardware: Hardware
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain data."""
-        return asdict(self)
+        """The report as plain data; memory in bytes."""
+        hardware = self.hardware
+        names = ("version", "summary", "can_chat", "can_finetune")
+        more = ("device", "runs_large", "finetunes_large", "fp4", "conditional_nodes", "streaming")
+        return {
+            **{name: getattr(self, name) for name in names},
+            **{name: getattr(hardware, name) for name in more},
+            "versions": hardware.versions,
+            "gpus": [_card(card, used=card == hardware.gpu) for card in hardware.gpus],
+            "memory": {
+                "chat": _fit(hardware.chat_memory),
+                "finetune": _fit(hardware.finetune_memory),
+            },
+            "rows": [asdict(row) for row in self.rows],
+        }
 
-    def to_text(self) -> str:
-        """The report as lines."""
-        lines = [f"orl-chat {self.version}", self.summary, ""]
-        width = max(len(row.name) for row in self.rows)
+    def to_text(self, width: int = WIDTH) -> str:
+        """The report as lines of about `width` columns; commands to copy are never broken."""
+        lines = [f"orl-chat {self.version}", *textwrap.wrap(self.summary, width), ""]
+        column = max(len(row.name) for row in self.rows)
         for row in self.rows:
-            need = f" ({row.need})" if row.need and row.state != "ok" else ""
-            lines.append(f"{MARKS[row.state]:>2}  {row.name:<{width}}  {row.found}{need}")
+            need = f" (need {row.need})" if row.need else ""
+            text = textwrap.wrap(
+                row.found + need, max(width - column - 6, 30), break_on_hyphens=False
+            )
+            lines.append(f"{MARKS[row.state]:>2}  {row.name:<{column}}  {(text or [''])[0]}")
+            lines += [f"{'':{column + 6}}{line}" for line in text[1:]]
             if row.fix and row.state != "ok":
-                lines.append(f"    {'':<{width}}  -> {row.fix}")
+                lines.append(f"{'':{column + 6}}-> {row.fix}")
         return printable("\n".join(lines))
 
 
-def examine(hardware: Hardware | None = None) -> Report:
-    """The hardware's rows (None: this machine's) and those of the files and models."""
-    hardware = hardware or probe()
+def examine(hardware: Hardware | None = None, test: Callable[[str], Row] | None = None) -> Report:
+    """The hardware's rows (None: this machine's), those of a self-test (None: the real one) on its
+    device, and those of the files and models."""
+    hardware, tests = _tested(hardware or probe(), test or self_test)
     demo = _model_row("Demo model", DEMO, "reinstall orl-chat.", missing="no")
-    fetch = f"orl-chat download {DEFAULT_REPO}" if hardware.device != "cpu" else ""
+    fetch = f"orl-chat download {DEFAULT_REPO}" if hardware.runs_large else ""
     large = _model_row("Large model", DEFAULT_REPO, fetch, missing="warn")
-    rows = (*hardware.rows, demo, large, _settings_row(), _store_row(), _terminal_row())
-    can_chat = hardware.can_chat and "ok" in (demo.state, large.state)
-    return Report(VERSION, hardware.summary, can_chat, hardware.can_finetune, rows)
+    files = [demo, large, *_disk_rows(hardware, large), _settings_row(), _store_row()]
+    rows = (*hardware.rows, *tests, *files, _terminal_row())
+    any_model = demo.state == "ok" or (large.state == "ok" and hardware.runs_large)
+    can_chat = hardware.can_chat and any_model
+    return Report(VERSION, hardware.summary, can_chat, hardware.can_finetune, rows, hardware)
+
+
+def _tested(hardware: Hardware, test: Callable[[str], Row]) -> tuple[Hardware, list[Row]]:
+    """The hardware as it is after a self-test on its device: a card that multiplies wrongly is not
+    used, and a processor that does is the end."""
+    if not hardware.can_chat:
+        return hardware, []
+    row = test(hardware.device)
+    if row.state == "ok":
+        return hardware, [row]
+    rows = [row]
+    if hardware.device != "cpu":
+        rows.append(test("cpu"))
+    fine = rows[-1].state == "ok"
+    summary = (
+        "The card does not compute as it should (see the self-test), so use --device cpu."
+        if fine
+        else "orl-chat cannot run here: this machine does not compute as it should."
+    )
+    hardware = replace(
+        hardware, device="cpu", can_chat=fine, can_finetune=fine, summary=summary,
+        runs_large=False, finetunes_large=False,
+    )  # fmt: skip
+    return hardware, rows
+
+
+def _card(card: Card, *, used: bool) -> dict[str, Any]:
+    data = asdict(card)
+    for name in ("uuid", "parent"):
+        del data[name]
+    return {"label": card.label, "id": card.short_id, "used": used, **data}
+
+
+def _fit(fit: Fit | None) -> dict[str, Any] | None:
+    if fit is None:
+        return None
+    return {
+        "parts": {part.name: part.bytes for part in fit.plan.parts},
+        "total": fit.plan.total,
+        "free": fit.free,
+        "fits": fit.fits,
+        "context": fit.context,
+    }
 
 
 def _model_row(name: str, model: str, fix: str, *, missing: Any) -> Row:
@@ -60,6 +135,25 @@ def _model_row(name: str, model: str, fix: str, *, missing: Any) -> Row:
     if not is_whole(folder):
         return Row(name, missing, f"{folder} is not whole", "", fix)
     return Row(name, "ok", str(folder))
+
+
+def _disk_rows(hardware: Hardware, large: Row) -> list[Row]:
+    """Room for the large model, where it would run and is not there yet."""
+    if large.state == "ok" or not hardware.runs_large:
+        return []
+    try:
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        folder = Path(HF_HUB_CACHE)
+        there = next(place for place in (folder, *folder.parents) if place.is_dir())
+        free = shutil.disk_usage(there).free
+    except (ImportError, OSError, StopIteration):
+        return []
+    size = sum(weight_bytes(MINI, EXPERTS).values())
+    found, need = f"{gib(free)} free in {folder}", f"{gib(size)} for the large model"
+    if free > size:
+        return [Row("Disk", "ok", found, need)]
+    return [Row("Disk", "warn", found, need, "free some, or set HF_HOME to a larger disk.")]
 
 
 def _settings_row() -> Row:

@@ -114,5 +114,4 @@ def _repository(repo: str) -> ModelFolder:
 def _hardware_can_chat() -> bool:
     from engine.hardware import probe
 
-    hardware = probe()
-    return hardware.can_chat and hardware.device != "cpu"
+    return probe().runs_large

@@ -153,12 +153,14 @@ class Error:
 
 @dataclass(frozen=True)
 class LoadModel:
-    """Load a checkpoint folder (or "demo"), replacing the one in memory."""
+    """Load a checkpoint folder (or "demo"), replacing the one in memory. `allow_spill` loads it
+    although it will not fit into free memory."""
 
     type: ClassVar[str] = "load"
     model: str
     device: str = "auto"
     adapter: str | None = None
+    allow_spill: bool = False
 
 
 @dataclass(frozen=True)

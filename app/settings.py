@@ -57,6 +57,7 @@ class Settings(BaseSettings):
     keys: dict[str, str] = Field(default_factory=dict)
     offline: bool = False
     endpoint: str | None = None
+    run_code: Literal["ask", "isolated", "anywhere"] = "ask"
 
     @classmethod
     def settings_customise_sources(cls, *_: Any, **sources: Any) -> tuple[Any, ...]:

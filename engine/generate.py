@@ -21,6 +21,7 @@ from engine.decode.plan import Plan
 from engine.events import Event
 from engine.hardware import pick_device, set_threads
 from engine.kernels import ops
+from engine.machine.room import require_room_for
 from engine.model.transformer import LLaDA2Model
 
 Activations = Literal["auto", "bf16", "nvfp4"]
@@ -56,6 +57,7 @@ class Engine:
         dtype: torch.dtype | str | None = None,
         activations: Activations = "auto",
         adapter: str | Path | None = None,
+        allow_spill: bool = False,
         progress: Progress | None = None,
     ) -> "Engine":
         """Load the checkpoint folder `path`.
@@ -65,16 +67,19 @@ class Engine:
             dtype: of weights and activations; None is float32 on a CPU, bfloat16 on a GPU.
             activations: arithmetic of quantised weights; none are quantised in this version.
             adapter: folder of an adapter to put onto the model.
+            allow_spill: load it although it will not fit into free memory.
             progress: told bytes read and bytes in all.
 
         Raises:
             CheckpointError: the files cannot be used.
-            ValueError: an argument cannot.
+            ValueError: an argument cannot, or memory is too short (NotEnoughRoomError).
         """
         if activations not in ("auto", "bf16", "nvfp4"):
             raise ValueError(f"activations must be auto, bf16 or nvfp4, got {activations!r}")
         target = pick_device(device)
         folder = Path(path)
+        if not allow_spill:
+            require_room_for(folder, str(target), _resolve_dtype(dtype, target).itemsize)
         model = load_model(
             folder, device=target, dtype=_resolve_dtype(dtype, target), progress=progress
         )

@@ -108,7 +108,9 @@ def train(learner: Learner, out: Path | None) -> None:
         if now - saved > SAVE_SECONDS or number + 1 == steps:
             saved = now
             save(learner.model, learner.tokenizer, out)
-            log.info("saved; one forward gets %.3f of tokens, %.3f of numbers", *learner.probe())
+            shares = learner.probe()
+            log.info("step %d saved; one forward gets %.3f of tokens, %.3f of numbers",
+                     number + 1, *shares)  # fmt: skip
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

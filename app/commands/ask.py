@@ -30,6 +30,7 @@ class Ask:
     device: str = "auto"
     adapter: str | None = None
     trace: str | None = None
+    allow_spill: bool = False
     as_json: bool = False
     decoding: dict[str, Any] = field(default_factory=dict)
 
@@ -55,11 +56,13 @@ def ask(request: Ask) -> int:
                 say(trace.problem)
 
 
-def load_engine(folder: ModelFolder, device: str, adapter: str | None) -> "Engine":
+def load_engine(
+    folder: ModelFolder, device: str, adapter: str | None, *, allow_spill: bool = False
+) -> "Engine":
     """An engine that can chat. Raises what `Engine.load` does, and CommandError."""
     from engine.generate import Engine
 
-    engine = Engine.load(folder.path, device=device, adapter=adapter)
+    engine = Engine.load(folder.path, device=device, adapter=adapter, allow_spill=allow_spill)
     if engine.tokenizer is None:
         raise CommandError(
             f"{folder.path} has no tokenizer.json, so it cannot chat; name another folder."
@@ -94,7 +97,7 @@ def _with_prompt(request: Ask) -> Ask:
 def _answer(
     request: Ask, config: DecodeConfig, folder: ModelFolder, trace: TraceWriter | None
 ) -> int:
-    engine = load_engine(folder, request.device, request.adapter)
+    engine = load_engine(folder, request.device, request.adapter, allow_spill=request.allow_spill)
     assert engine.tokenizer is not None
     if trace is not None:
         trace.put(0.0, describe(engine, folder, request.adapter, 0.0))

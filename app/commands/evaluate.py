@@ -30,6 +30,7 @@ class Eval:
     preset: str | None = None
     device: str = "auto"
     adapter: str | None = None
+    allow_spill: bool = False
     as_json: bool = False
 
 
@@ -40,7 +41,7 @@ def evaluate(request: Eval) -> int:
     names = [request.preset] if request.preset is not None else list(PRESETS)
     configs = {name: decode_config({"preset": name}) for name in names}
     folder = resolve_model(request.model)
-    engine = load_engine(folder, request.device, request.adapter)
+    engine = load_engine(folder, request.device, request.adapter, allow_spill=request.allow_spill)
     from finetune.demo.corpus import heldout
     from finetune.evaluate import evaluate as measure
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.store import Message, Store
+from app.store import TITLE_LENGTH, Message, Store
 
 UNSENT, INTERRUPTED = "unsent", "interrupted"
 
@@ -57,6 +57,12 @@ class Conversation:
         while last + 1 < len(self.entries) and self.entries[last + 1].role == "assistant":
             last += 1
         return index - first + 1, last - first + 1
+
+
+def title_of(text: str) -> str:
+    """A chat's name until somebody gives it one: the start of its first message."""
+    line = " ".join(text.split())
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
 
 
 def load(store: Store, chat_id: int, title: str) -> Conversation:

@@ -83,7 +83,7 @@ class ChatSession:
         question = talk.unsent or Entry("user", text)
         question.content, question.reason, talk.unsent = text, None, None
         if not talk.title:
-            talk.title = " ".join(text.split())[:60]
+            talk.title = conversations.title_of(text)
         talk.entries.append(question)
         self.keeper.question(talk, question)
         self._begin(question)
@@ -227,7 +227,7 @@ class ChatSession:
     def _turn_failed(self, turn: Turn, error: Error) -> None:
         if error.kind == "prompt_too_long":
             self._unsend(turn)
-            self._tell("This message does not fit", error)
+            self.view.problem(Problem.too_long(error))
         else:
             self._end(turn, "error")
             self._tell("The answer could not be finished", error, ("again",))

@@ -73,10 +73,20 @@ class Problem:
 
     @classmethod
     def of(cls, title: str, error: Error, actions: tuple[str, ...] = ()) -> Self:
-        """An engine's error, with the counts that it carries."""
-        counts = " · ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in error.counts.items())
-        message = f"{error.message}\n{counts} tokens" if counts else error.message
-        return cls(title, message, error.hint, error.detail, actions)
+        """An engine's error as it is."""
+        return cls(title, error.message, error.hint, error.detail, actions)
+
+    @classmethod
+    def too_long(cls, error: Error) -> Self:
+        """A message that does not fit, with its counts, and where its text is now."""
+        prompt, context = error.counts.get("prompt"), error.counts.get("context")
+        message = error.message
+        if prompt is not None and context is not None:
+            message = (
+                f"With this chat it is {prompt:,} tokens long; the context holds {context:,}, and "
+                "the answer needs room too. Nothing was cut: your text is back in the field."
+            )
+        return cls("This message does not fit", message, error.hint)
 
 
 class View(Protocol):

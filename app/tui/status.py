@@ -63,7 +63,7 @@ def viewing(settings: Settings) -> str:
         case "live":
             return "block view: live"
         case "slow":
-            return f"slow motion: {settings.slow_steps_per_second:g} steps/s, speed not measured"
+            return f"slow motion: {settings.slow_steps_per_second:g} steps/s"
         case "off":
             return "block view: off"
 

@@ -17,7 +17,7 @@ TAGLINE = "The model writes a whole block at once, then repairs it."
 DEMO_QUESTIONS = (
     "What is 47 + 38?",
     "Tom has 23 apples and buys 48 more. How many apples does Tom have now?",
-    "Sort these numbers from small to large: 42, 7, 19, 88, 3",
+    "Sort these numbers: 42, 7, 19, 88, 3",
     "How do you work?",
 )
 QUESTIONS = (

@@ -213,13 +213,12 @@ def _fill(model: LLaDA2Model, headers: dict[str, TensorInfo], progress: Progress
     total, done = sum(info.nbytes for info in headers.values()), 0
     for name, info, tensor in _stream(headers):
         place = table[name].view(tensors)
-        tensor = tensor.to(place.dtype)
-        if not torch.isfinite(tensor).all():
+        place.copy_(tensor)
+        if not torch.isfinite(place).all():
             raise CheckpointError(
                 f"{info.file}: {name} holds values that are not finite in "
                 f"{str(place.dtype).removeprefix('torch.')}; download it again."
             )
-        place.copy_(tensor)
         done += info.nbytes
         if progress is not None:
             progress(done, total)

@@ -117,6 +117,8 @@ class Answer:
         with torch.no_grad():
             embeds = model.embed(torch.tensor(ids, device=device))
             model.trunk(embeds, positions, self._cache.attend(first))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)  # or the prompt's time would be the first block's
 
     def _tell_prefill(self, done: int, total: int, cached: int) -> None:
         if self._on_prefill is not None:

@@ -127,8 +127,16 @@ class Denoiser:
             result = self._decide(canvas, own)
             if not result.settled:
                 return result, None
-            following = replace(self._decide(fresh, ahead), fused=True)
-            return replace(result, forwards=0), following
+            following = self._ahead(fresh, ahead)
+            return (result if following is None else replace(result, forwards=0)), following
+
+    def _ahead(self, fresh: Canvas, logits: Tensor) -> StepResult | None:
+        """The next block's first step, from a fused forward. None if its half is not numbers,
+        which is for that block's own step to say: the block before is not to be lost for it."""
+        try:
+            return replace(self._decide(fresh, logits), fused=True)
+        except NotFiniteError:
+            return None
 
     def _end_by_commit(self, result: StepResult, fresh: Canvas | None) -> BlockEnd:
         """Store the keys and values of a block whose last forward did not read its final tokens,
@@ -142,12 +150,12 @@ class Denoiser:
         with torch.no_grad():
             if self.overlap:
                 _, ahead = self._fused_logits(canvas, fresh)
-                opened = replace(self._decide(fresh, ahead), fused=True)
+                opened = self._ahead(fresh, ahead)
             else:
                 attend = self.cache.attend(canvas.start)
                 self.model.trunk(self._embed(canvas), canvas.positions, attend)
         self.cache.commit(list(result.token_ids))
-        own = 0 if self.overlap else 1
+        own = 1 if opened is None else 0
         return BlockEnd(canvas, commits=1, commit_forwards=own, opened=opened, committed=True)
 
     def _is_final(self, canvas: Canvas) -> bool:

@@ -27,8 +27,10 @@ class ResidualAdapter(nn.Module):
 
 
 def add_residual(embeds: Tensor, residual: Tensor, undecided: Tensor, alpha: float) -> Tensor:
-    """embeds + alpha * residual at undecided positions, embeds elsewhere.
+    """embeds + alpha * residual at undecided positions, embeds elsewhere, in embeds' dtype (an
+    adapter in training may be wider than the model).
 
     embeds and residual [..., T, d], undecided [..., T] bool.
     """
-    return torch.where(undecided[..., None], embeds + alpha * residual, embeds)
+    added = (embeds + alpha * residual).to(embeds.dtype)
+    return torch.where(undecided[..., None], added, embeds)

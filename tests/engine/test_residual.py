@@ -213,6 +213,14 @@ def test_only_undecided_positions_receive_it() -> None:
     torch.testing.assert_close(mixed[undecided], (embeds + 0.5 * residual)[undecided])
 
 
+def test_a_wide_adapter_on_a_narrow_model_keeps_the_models_dtype(golden: Any) -> None:
+    engine = Engine.load(golden.folder, device="cpu", dtype="bfloat16")
+    adapted(engine)
+    finish, logits = decode(engine)
+    assert any(state.z is not None for state in trajectory_of(finish).steps)
+    assert all(torch.isfinite(rows).all() for rows in logits)
+
+
 def test_without_an_adapter_no_z_is_computed(golden_engine: Engine) -> None:
     finish, _ = decode(golden_engine)
     assert all(state.z is None for state in trajectory_of(finish).steps)

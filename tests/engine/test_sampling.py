@@ -234,10 +234,10 @@ PROMPT = list(range(40, 61))
 
 
 def final(engine: Engine, **changes: Any) -> FinishEvent:
-    """An answer of four blocks; the top-k keeps a random model's samples together."""
+    """An answer of three blocks; the top-k keeps a random model's samples together."""
     engine.reset_cache()
     settings = {
-        "max_new_tokens": 27, "block_length": 8, "mask_id": 500, "stop_ids": [],
+        "max_new_tokens": 19, "block_length": 8, "mask_id": 500, "stop_ids": [],
         "temperature": 0.8, "top_k": 4, "threshold": 0.6, "editing_threshold": 0.4, "seed": 7,
     }  # fmt: skip
     *_, last = engine.generate(PROMPT, DecodeConfig(**(settings | changes)))
@@ -255,7 +255,7 @@ def test_a_seed_gives_the_same_text_with_and_without_overlap(
 ) -> None:
     plain = final(golden_engine, overlap=False, seed=seed, editing_threshold=editing)
     fused = final(golden_engine, overlap=True, seed=seed, editing_threshold=editing)
-    assert fused.stats.fused == (3 if fuses else 0)
+    assert fused.stats.fused == (2 if fuses else 0)
     assert fused.token_ids == plain.token_ids
     assert [b.unmasked_per_step for b in fused.stats.blocks] == [
         b.unmasked_per_step for b in plain.stats.blocks
@@ -264,9 +264,9 @@ def test_a_seed_gives_the_same_text_with_and_without_overlap(
 
 
 def test_seeds_differ_from_each_other_and_from_greedy(golden_engine: Engine) -> None:
-    answers = [final(golden_engine, seed=seed).token_ids for seed in range(3)]
+    answers = [final(golden_engine, seed=seed).token_ids for seed in range(2)]
     answers.append(final(golden_engine, temperature=0.0).token_ids)
-    assert len(set(answers)) == 4
+    assert len(set(answers)) == 3
 
 
 def test_an_unknown_seed_is_drawn_and_told(golden_engine: Engine) -> None:

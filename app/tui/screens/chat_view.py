@@ -31,10 +31,13 @@ if TYPE_CHECKING:
 TICK = 0.25
 """Seconds between looks at the clock while an answer is written."""
 RECENT = 4
+REFUSAL_SECONDS = 3.0
 
 
 class ChatView(Screen[None]):
     """One conversation, its figures, the open block and the prompt."""
+
+    _refusal: str | None = None
 
     def compose(self) -> ComposeResult:
         yield TopBar()
@@ -113,9 +116,7 @@ class ChatView(Screen[None]):
     def turn_unsent(self, turn: Turn) -> None:
         """Give the text back, unless something new is being typed."""
         self._clock.pause()
-        self.refresh_bindings()
-        self.call_later(self._draw)
-        self.call_later(self._offer_draft)
+        self.conversation_changed()
 
     def engine_wanted(self) -> None:
         """A message waits for an engine that nobody has started."""
@@ -174,7 +175,9 @@ class ChatView(Screen[None]):
         session = self.session
         here = session.turn is session.turn_here
         words = status.doing(session.engine, session.turn, here=here, now=time.monotonic())
-        alert = session.turn is None and not session.engine.usable and not session.engine.coming
+        lost = session.turn is None and not session.engine.usable and not session.engine.coming
+        alert = lost or self._refusal is not None
+        words = self._refusal or words
         self.query_one(StatusLine).show(words, status.viewing(session.settings), alert=alert)
 
     def _recent(self) -> list[ChatSummary]:
@@ -188,10 +191,17 @@ class ChatView(Screen[None]):
         return self.say(self.session.ask(text))
 
     def say(self, refusal: str | None) -> bool:
-        """Show why something was not done; True when nothing was refused."""
+        """Show for a moment why something was not done; True when nothing was refused."""
+        self._refusal = refusal
         if refusal is not None:
-            self.notify(refusal, markup=False, timeout=3)
+            self.set_timer(REFUSAL_SECONDS, lambda: self._forget(refusal))
+        self.refresh_status()
         return refusal is None
+
+    def _forget(self, refusal: str) -> None:
+        if self._refusal == refusal:
+            self._refusal = None
+            self.refresh_status()
 
     def _history(self) -> list[str]:
         """Prompts of this window and of this chat, each once, the latest last."""

@@ -5,7 +5,7 @@ import pytest
 from app.protocol import Done, Gpu
 from app.tui.ascii_only import AsciiOnly, ascii_text
 from app.tui.conversation import Conversation, Entry
-from app.tui.figures import DEFINITIONS, count, duration, rate, ratio, size, stats_line
+from app.tui.figures import DEFINITIONS, NOTHING, count, duration, rate, ratio, size, stats_line
 from app.tui.live import Live
 from app.tui.panel import one_line, rows
 from app.tui.slots import plain
@@ -20,7 +20,7 @@ STATS = {"tokens": 268, "forwards": 32, "tpf": 8.375, "tokens_per_second": 1514.
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(None, "–"), (0.0, "0 ms"), (0.0554, "55 ms"), (0.0995, "0.10 s"), (0.177, "0.18 s"),
+    [(None, NOTHING), (0.0, "0 ms"), (0.0554, "55 ms"), (0.0995, "0.10 s"), (0.177, "0.18 s"),
      (9.99, "9.99 s"), (9.996, "10.0 s"), (59.9, "59.9 s"), (59.96, "1 min 00 s"),
      (245.2, "4 min 05 s")],
 )  # fmt: skip
@@ -30,13 +30,18 @@ def test_durations(seconds: float | None, words: str) -> None:
 
 def test_rates_counts_and_sizes() -> None:
     assert [rate(v) for v in (None, 0.5, 8.4, 84.04, 1503.6)] == [
-        "–",
+        NOTHING,
         "0.50",
         "8.40",
         "84.0",
         "1,504",
     ]
-    assert (ratio(None), ratio(8.4), count(None), count(32768)) == ("–", "8.40", "–", "32,768")
+    assert (ratio(None), ratio(8.4), count(None), count(32768)) == (
+        NOTHING,
+        "8.40",
+        NOTHING,
+        "32,768",
+    )
     assert [size(v) for v in (12, 1200, 10_500_000, 10.9e9)] == [
         "12 B",
         "1.2 kB",
@@ -102,9 +107,9 @@ def test_the_panel_while_an_answer_is_written() -> None:
 
 def test_the_panel_before_and_after_and_in_slow_motion() -> None:
     empty = plain(rows(None, None, EngineState(), 29))
-    assert empty[0] == "tok/s        –"
-    assert empty[5] == "this answer  –"
-    assert empty[9] == "context      –"
+    assert empty[0] == f"tok/s        {NOTHING}"
+    assert empty[5] == f"this answer  {NOTHING}"
+    assert empty[9] == f"context      {NOTHING}"
     done = Live()
     done.close_block(block(0, 0.177, tokens=268, forwards=32))
     done.finish(Done("a", "end", "", STATS))
@@ -117,7 +122,7 @@ def test_the_panel_before_and_after_and_in_slow_motion() -> None:
     shown = plain(rows(turn(slow), turn(done), EngineState(), 29))
     assert shown[0] == "tok/s        not measured"
     assert shown[1] == "TPF            8.00"
-    assert shown[4] == "first block  –"
+    assert shown[4] == f"first block  {NOTHING}"
     assert shown[-1] == "before  1,514 tok/s  TPF 8.38"
 
 
@@ -140,7 +145,7 @@ def test_sparks_and_meters() -> None:
 
 
 def test_ascii_mode_replaces_our_glyphs_cell_for_cell() -> None:
-    ours = "░░░ ↵ ␣ › · – … ▁▂▃▄▅▆▇█ ━─ ╭╮╰╯ │ ├ ⠿ ✓ ● ▊ ⇥ ↑"
+    ours = "░░░ ↵ ␣ \u203a · \u2013 … ▁▂▃▄▅▆▇█ ━─ ╭╮╰╯ │ ├ ⠿ ✓ ● ▊ ⇥ ↑"
     text = ascii_text(ours)
     assert text.isascii()
     assert len(text) == len(ours)

@@ -202,7 +202,8 @@ async def test_a_prompt_that_does_not_fit_stays_in_the_field(tmp_path: Path) -> 
     async with window(trace) as shown:
         await shown.ready()
         await shown.ask("x" * 300)
-        await shown.shows("prompt 2,100 · context 2,048 tokens")
+        await shown.shows("it is 2,100 tokens long; the context holds")
+        await shown.shows("Ready")
         await shown.until(lambda: prompt(shown).text == "x" * 300)
         assert not shown.app.chat.query(Answer)
         prompt(shown).text = "short"
@@ -277,7 +278,7 @@ async def test_block_views_and_slow_motion(tmp_path: Path) -> None:
     async with window(trace, slow_steps_per_second=50) as shown:
         await shown.ready()
         await shown.press("ctrl+t")
-        await shown.shows("slow motion: 50 steps/s, speed not measured")
+        await shown.shows("slow motion: 50 steps/s")
         await shown.ask("Go")
         await shown.answered()
         await shown.shows("Block 1 · step 4 of 4 · 32 of 32 set · last picture")

@@ -22,7 +22,7 @@ from app.protocol import (
 from app.settings import SettingsFile
 from app.store import Store
 from app.tui import status
-from app.tui.conversation import Entry, request_messages
+from app.tui.conversation import Entry, request_messages, title_of
 from app.tui.session import ChatSession
 from app.tui.state import Phase, Problem, Turn
 from tests.app.tui.recording import READY
@@ -210,7 +210,9 @@ def test_a_prompt_that_does_not_fit_comes_back_whole() -> None:
     bench.error("prompt_too_long", hint="Shorten it.", counts={"prompt": 2100, "context": 2048})
     assert bench.view.names[-2:] == ["turn_unsent", "problem"]
     (problem,) = bench.view.problems
-    assert problem.message == "It failed.\nprompt 2,100 · context 2,048 tokens"
+    assert "2,100 tokens" in problem.message
+    assert "holds 2,048" in problem.message
+    assert problem.hint == "Shorten it."
     talk = bench.session.conversation
     assert [e.content for e in talk.entries] == ["Fits", "Yes"]
     assert bench.saved()[-1] == ("user", "Far too long", "unsent")
@@ -368,6 +370,12 @@ def test_answers_without_text_are_not_sent() -> None:
                Entry("assistant", "old"), Entry("assistant", "new"), Entry("user", "c"),
                Entry("assistant", "x")]  # fmt: skip
     assert [m["content"] for m in request_messages(entries, " ")] == ["a", "b", "new", "c"]
+
+
+def test_a_chat_is_named_by_its_first_message() -> None:
+    assert title_of(" How\n do  I? ") == "How do I?"
+    assert title_of("word " * 20) == "word " * 11 + "word…"
+    assert len(title_of("x" * 200)) == 60
 
 
 def test_the_top_bar_and_status_words() -> None:

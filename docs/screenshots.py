@@ -1,0 +1,77 @@
+"""Makes the pictures of the README from a real run of the demo: real engine, real keys.
+
+python docs/screenshots.py
+"""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+QUESTION = "Tom has 23 apples and buys 48 more. How many apples does Tom have now?"
+FIRST = "What is 6 x 7?"
+SIZE = (110, 34)
+
+
+async def take() -> None:
+    """Ask two questions, and take the picture while the second answer's block is half decided."""
+    from app.client import EngineClient
+    from app.paths import paths
+    from app.settings import SettingsFile
+    from app.store import Store
+    from app.tui.app import OrlChat
+
+    app = OrlChat(
+        file=SettingsFile.open(),
+        store=Store.open(None),
+        model="demo",
+        make_client=lambda: EngineClient(log=paths().engine_log),
+    )
+    async with app.run_test(size=SIZE) as pilot:
+        while not app.session.engine.usable:
+            await pilot.pause(0.1)
+        await ask(pilot, app, FIRST)
+        await settled(pilot, app)
+        app.session.keeper.settings(slow_steps_per_second=2.0)
+        await pilot.press("ctrl+t")
+        await ask(pilot, app, QUESTION)
+        for _ in range(400):
+            await pilot.pause(0.02)
+            turn = app.session.turn
+            second = (
+                turn is not None and turn.live.picture is not None and turn.live.picture[0] == 1
+            )
+            if second and 4 <= turn.live.decided <= 28:
+                break
+        (HERE / "denoising.svg").write_text(app.export_screenshot(title="orl-chat"))
+        await pilot.press("ctrl+t", "ctrl+t")
+        await settled(pilot, app)
+        await pilot.pause(0.3)
+        (HERE / "chat.svg").write_text(app.export_screenshot(title="orl-chat"))
+
+
+async def ask(pilot, app, question: str) -> None:
+    await pilot.press(*(" " if c == " " else c for c in question))
+    await pilot.pause(0.2)
+    await pilot.press("enter")
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if app.session.turn is not None:
+            return
+
+
+async def settled(pilot, app) -> None:
+    while app.session.turn is not None:
+        await pilot.pause(0.1)
+    await pilot.pause(0.3)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["ORL_CHAT_HOME"] = home
+        asyncio.run(take())
+
+
+if __name__ == "__main__":
+    main()
