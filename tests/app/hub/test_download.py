@@ -70,10 +70,16 @@ async def test_offline_what_is_whole_is_ready(hub: FakeHub, download: Any) -> No
     assert told.last.path == first.last.path
     assert not told.plan.online
     assert "no connection to 127.0.0.1" in told.notices
+
+
+@pytest.mark.slow
+async def test_in_offline_mode_it_can_be_rechecked(hub: FakeHub, download: Any) -> None:
+    await download()
     hub.seen.clear()
     told = await download(environment={"HF_HUB_OFFLINE": "1"}, recheck=True)
     assert isinstance(told.last, Ready)
     assert "Offline mode" in told.notices
+    assert not hub.seen
     assert [event for event in told.of(FileState) if event.state == "checking"]
 
 
