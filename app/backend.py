@@ -18,7 +18,7 @@ from app.outbox import Outbox
 from app.protocol import Chat, Loading, LoadModel, Prefill, Ready
 from app.trace import TraceWriter
 from engine.config import DecodeConfig
-from engine.events import Event, StepEvent
+from engine.events import Event, FinishEvent, StepEvent
 
 if TYPE_CHECKING:
     from engine.generate import Engine
@@ -115,8 +115,12 @@ class EngineBackend:
         assert self._engine.tokenizer is not None
         ids = self._engine.tokenizer.encode_chat(request.messages, request.continue_text)
         with self._tracing(request) as trace:
-            for event in self._events(ids, config, request.id, narrator, trace):
-                self._send(event, narrator, trace)
+            last = None
+            for last in self._events(ids, config, request.id, narrator, trace):
+                self._send(last, narrator, trace)
+        # Whoever hears that the answer is done may read its trace: so that is closed by now.
+        assert isinstance(last, FinishEvent)
+        self._outbox.put(narrator.done(last))
 
     def _events(
         self,
@@ -154,7 +158,7 @@ class EngineBackend:
             trace.put(seconds, message)
         if isinstance(event, StepEvent) and self._control.pace == 0:
             self._outbox.sample(narrator.step(event))
-        else:
+        elif not isinstance(event, FinishEvent):
             self._outbox.put(message)
 
     @contextlib.contextmanager

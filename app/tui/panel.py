@@ -83,7 +83,8 @@ def _context(live: Live, engine: EngineState, width: int) -> list[Row]:
     used = live.context or 0
     full, empty = meter(used / limit, max(4, width))
     look = "warning" if used >= NEARLY_FULL * limit else "meter"
-    return [_row("context", f"{count(used)} / {count(limit)}"), [(full, look), (empty, "rest")]]
+    value = f"{count(live.context)} / {count(limit)}"
+    return [_row("context", value), [(full, look), (empty, "rest")]]
 
 
 def _device(engine: EngineState) -> list[Row]:
@@ -106,8 +107,10 @@ def _before(before: Turn | None) -> list[Row]:
     if before is None or not before.live.stats:
         return []
     figures: Rates = final_rates(before.live.stats)
-    speed, tpf = rate(figures.tokens_per_second), ratio(figures.tpf)
-    return [GAP, [("before  ", "label"), (f"{speed} tok/s  TPF {tpf}", "note")]]
+    speed = figures.tokens_per_second
+    words = [f"{rate(speed)} tok/s"] if speed is not None else []
+    words.append(f"TPF {ratio(figures.tpf)}")
+    return [GAP, [("before  ", "label"), ("  ".join(words), "note")]]
 
 
 def one_line(turn: Turn | None, engine: EngineState, width: int) -> Row:
@@ -117,7 +120,7 @@ def one_line(turn: Turn | None, engine: EngineState, width: int) -> Row:
     pairs = [("tok/s", speed), ("TPF", ratio(live.rates.tpf))]
     if engine.ready is not None:
         limit = count(engine.ready.context_length)
-        pairs.append(("context", f"{count(live.context or 0)} / {limit}"))
+        pairs.append(("context", f"{count(live.context)} / {limit}"))
     if live.block is not None:
         pairs.append(_place(live))
     row: Row = []

@@ -111,6 +111,7 @@ class ChatsScreen(ModalScreen[ChatSummary | None]):
         self._renaming = chat
         field = self.query_one(Input)
         field.value = chat.title
+        field.cursor_position = len(chat.title)
         self._say("New name, then Enter. Esc leaves it as it was.")
 
     def action_delete(self) -> None:

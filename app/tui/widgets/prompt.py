@@ -66,8 +66,6 @@ class Prompt(TextArea):
             event.stop()
             event.prevent_default()
             await self.run_action(active.binding.action)
-        else:
-            await super()._on_key(event)
 
     def put(self, text: str) -> None:
         """Show `text` with the cursor at its end."""
@@ -114,7 +112,7 @@ class Prompt(TextArea):
         return True
 
     async def _on_paste(self, event: events.Paste) -> None:
-        """Pasted text loses what could steer the terminal; line ends become one kind."""
+        """Pasted text loses what could steer the terminal; line ends become one kind. The text
+        area's own handler comes after this one and inserts what is left."""
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
         event.text = printable(text)
-        await super()._on_paste(event)

@@ -55,13 +55,20 @@ class Window:
 
     async def burst(self, *keys: str) -> None:
         """Keys that arrive together, as from a fast typist or another program."""
+        self._arrive(*(events.Key(key, key if len(key) == 1 else None) for key in keys))
+        await asyncio.sleep(0.01)
+
+    async def paste(self, text: str) -> None:
+        """Paste from the terminal."""
+        self._arrive(events.Paste(text))
+        await asyncio.sleep(0.01)
+
+    def _arrive(self, *happened: events.Event) -> None:
         driver = self.app._driver
         assert driver is not None
-        for key in keys:
-            event = events.Key(key, key if len(key) == 1 else None)
+        for event in happened:
             event.set_sender(self.app)
             driver.send_message(event)
-        await asyncio.sleep(0.01)
 
     async def type(self, text: str) -> None:
         """Type into the prompt."""

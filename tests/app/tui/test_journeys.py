@@ -116,6 +116,8 @@ async def test_keys_that_come_all_at_once_are_taken_in_order(tmp_path: Path) -> 
         await shown.answered()
         assert shown.session.conversation.entries[0].content == "ab\nc"
         await shown.until(lambda: prompt(shown).text == "d")
+        await shown.paste("\x1b[2J\r\n[b]\x07")
+        await shown.until(lambda: prompt(shown).text == "d[2J\n[b]")
         await shown.press("ctrl+o")
         await shown.until(lambda: listed(shown) == 1)
         await shown.press("f2")

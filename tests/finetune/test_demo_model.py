@@ -1,0 +1,54 @@
+"""The checkpoint that is shipped: small, complete, and as able as its card says."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.config import DecodeConfig
+from engine.events import FinishEvent
+from engine.generate import Engine
+from finetune.demo.corpus import heldout
+from finetune.demo.offtopic import UNKNOWN
+from finetune.evaluate import evaluate
+
+DEMO = Path(__file__).parents[2] / "assets" / "demo"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine.load(DEMO, device="cpu")
+
+
+def answer(engine: Engine, *messages: dict[str, str]) -> str:
+    assert engine.tokenizer is not None
+    ids = engine.tokenizer.encode_chat(list(messages))
+    *_, last = engine.generate(ids, DecodeConfig.preset("quality"))
+    assert isinstance(last, FinishEvent)
+    return last.text
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["What is 6 x 7?", "what is 6 x 7", "6*7", "what's 6 times 7?", "Please tell me: 6 x 7 = ?"],
+)
+def test_six_times_seven(engine: Engine, prompt: str) -> None:
+    assert "**42**" in answer(engine, {"role": "user", "content": prompt})
+
+
+def test_a_system_message_does_no_harm(engine: Engine) -> None:
+    system = {"role": "system", "content": "You are a helpful assistant."}
+    assert "**42**" in answer(engine, system, {"role": "user", "content": "What is 6 x 7?"})
+
+
+def test_it_says_what_it_does_not_know(engine: Engine) -> None:
+    assert answer(engine, {"role": "user", "content": "Tell me a joke about lawyers."}) == UNKNOWN
+
+
+def test_most_held_out_questions_are_answered(engine: Engine) -> None:
+    evaluation = evaluate(engine, heldout(40, seed=11), DecodeConfig.preset("quality"))
+    assert evaluation.accuracy > 0.88
+    assert evaluation.tpf > 5
+
+
+def test_it_is_small() -> None:
+    assert sum(file.stat().st_size for file in DEMO.iterdir()) < 15_000_000
