@@ -29,6 +29,7 @@ from app.hub.messages import (
     Event,
     Pause,
     Paused,
+    Ready,
     Request,
     Resume,
     Resumed,
@@ -87,6 +88,7 @@ class Sender:
         try:
             self._stdout.write(encode(event))
             self._stdout.flush()
+            self._closed = isinstance(event, Ready)  # the last word, whatever another thread has
         except (OSError, ValueError):
             os._exit(FAILED)
 
@@ -143,7 +145,7 @@ class Process:
         """Progress, a few times a second, while there is some."""
         last = None
         while not done.wait(1 / job.limits.rate):
-            if job.tally is None or self.control.paused:
+            if job.tally is None or not job.working or self.control.paused:
                 continue
             progress = job.tally.snapshot()
             state = (progress.done, progress.checked, progress.stalled, progress.files)

@@ -20,6 +20,7 @@ class Control:
         self._paused = False
         self._stopped = False
         self._cancelled = False
+        self._pauses = 0
 
     @property
     def paused(self) -> bool:
@@ -74,7 +75,8 @@ class Control:
         """Wait before a retry; a pause ends the wait too. Raises Stopped."""
         end = time.monotonic() + seconds
         with self._changed:
-            while not (self._stopped or self._paused):
+            pauses = self._pauses  # one that is over before this thread woke counts as well
+            while not (self._stopped or self._paused or self._pauses != pauses):
                 left = end - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
@@ -84,5 +86,6 @@ class Control:
         with self._changed:
             changed = self._paused != paused
             self._paused = paused
+            self._pauses += paused and changed
             self._changed.notify_all()
         return changed

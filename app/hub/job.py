@@ -40,7 +40,10 @@ class Order:
 
 
 class Job:
-    """One download. `emit` is called from several threads, one after the other."""
+    """One download. `emit` is called from several threads at once.
+
+    `working` is true from the plan to the end: while `tally` says something.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Job:
         self.emit = emit
         self.free = free
         self.tally: Tally | None = None
+        self.working = False
         self._lock = Lock()
         self._told_unsaved = False
         self._pool: ThreadPoolExecutor | None = None
@@ -89,10 +93,13 @@ class Job:
             return
         self._save()
         self.shop.require_space(todo)
+        self.working = True
         self._fetch_all()
+        self.working = False
         self._publish()
 
     def _begin(self, decided: Decided) -> None:
+        self.working = False
         self.decided = decided
         self.manifest = decided.manifest
         self.plan = decided.manifest.plan

@@ -11,7 +11,8 @@ HEAVY = ("torch", "transformers", "textual", "huggingface_hub", "numpy", "tokeni
 LIGHT = (
     "app.cli", "app.client", "app.store", "app.settings", "app.protocol", "app.paths",
     "app.worker", "app.trace", "app.replay", "app.models", "app.failures", "app.text",
-    "app.commands.ask", "engine.config", "engine.events",
+    "app.commands.ask", "app.commands.download", "app.downloader", "app.hub.client",
+    "app.hub.manifest", "app.hub.job", "engine.config", "engine.events",
 )  # fmt: skip
 
 

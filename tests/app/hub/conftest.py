@@ -57,6 +57,7 @@ def quiet_environment(
     for name in list(os.environ):
         if name.upper().startswith(("HF_", "HUGGING")) or name.upper().endswith("_PROXY"):
             monkeypatch.delenv(name)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # many processes, started often
     values = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_CACHE": str(tmp_path / "hub")}
     for name, value in values.items():
         monkeypatch.setenv(name, value)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.app.hub.hub_server import FakeHub, blob_name
 
 WANTED = {name: body for name, body in model_files().items() if name not in UNWANTED}
 BIG = "model-00002-of-00003.safetensors"
+SLOW = partial(pytest.param, marks=pytest.mark.slow)
 TOTAL = sum(map(len, WANTED.values()))
 
 
@@ -68,10 +70,16 @@ async def test_offline_what_is_whole_is_ready(hub: FakeHub, download: Any) -> No
     assert told.last.path == first.last.path
     assert not told.plan.online
     assert "no connection to 127.0.0.1" in told.notices
+
+
+@pytest.mark.slow
+async def test_in_offline_mode_it_can_be_rechecked(hub: FakeHub, download: Any) -> None:
+    await download()
     hub.seen.clear()
     told = await download(environment={"HF_HUB_OFFLINE": "1"}, recheck=True)
     assert isinstance(told.last, Ready)
     assert "Offline mode" in told.notices
+    assert not hub.seen
     assert [event for event in told.of(FileState) if event.state == "checking"]
 
 
@@ -123,6 +131,7 @@ async def test_only_the_plan(hub: FakeHub, download: Any, cache: Path) -> None:
     assert not hub.bodies()
 
 
+@pytest.mark.slow
 async def test_a_revision_is_pinned(hub: FakeHub, download: Any) -> None:
     old = hub.branches["main"]
     hub.commit(model_files(seed=50))
@@ -137,6 +146,7 @@ async def test_a_revision_is_pinned(hub: FakeHub, download: Any) -> None:
     assert cached(REPO, "v1") == Path(tagged.last.path)
 
 
+@pytest.mark.slow
 async def test_an_update_leaves_the_old_one_ready_until_it_is_whole(
     hub: FakeHub, download: Any, cache: Path
 ) -> None:
@@ -154,7 +164,7 @@ async def test_an_update_leaves_the_old_one_ready_until_it_is_whole(
     assert (cache / "models--somebody--some-model" / "refs" / "main").read_text() == new
 
 
-@pytest.mark.parametrize("change", ["shorter", "other", "gone"])
+@pytest.mark.parametrize("change", [SLOW("shorter"), "other", SLOW("gone")])
 async def test_what_was_changed_behind_our_back_is_not_ready(
     hub: FakeHub, download: Any, cache: Path, change: str
 ) -> None:
@@ -179,6 +189,7 @@ async def test_what_was_changed_behind_our_back_is_not_ready(
     assert cached(REPO) == Path(told.last.path)
 
 
+@pytest.mark.slow
 async def test_recheck_finds_what_sizes_and_times_do_not_tell(hub: FakeHub, download: Any) -> None:
     told = await download()
     blob = (Path(told.last.path) / BIG).resolve()
@@ -195,6 +206,7 @@ async def test_recheck_finds_what_sizes_and_times_do_not_tell(hub: FakeHub, down
     assert cached(REPO) == Path(told.last.path)
 
 
+@pytest.mark.slow
 async def test_a_moved_cache_is_not_ready_where_it_no_longer_is(
     hub: FakeHub, download: Any, cache: Path
 ) -> None:
@@ -203,6 +215,7 @@ async def test_a_moved_cache_is_not_ready_where_it_no_longer_is(
     assert cached(REPO) is None
 
 
+@pytest.mark.slow
 async def test_twice_at_once(hub: FakeHub, begin: Any) -> None:
     """Two programs that want the same: one fetches each file, the other waits for it."""
     hub.faults.rate = 600_000

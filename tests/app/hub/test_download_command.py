@@ -30,13 +30,10 @@ SLOW = 250_000.0
 def test_the_folder_on_stdout_the_rest_on_stderr(
     hub: FakeHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["download", REPO, "--dry-run"]) == 0
-    planned = capsys.readouterr()
-    assert planned.out == ""
-    assert f"{REPO} at {hub.branches['main'][:7]} · 920 kB in 11 files · apache-2.0" in planned.err
-    assert "920 kB to fetch" in planned.err
     assert run(["download", REPO]) == 0
     done = capsys.readouterr()
+    assert f"{REPO} at {hub.branches['main'][:7]} · 920 kB in 11 files · apache-2.0" in done.err
+    assert "920 kB to fetch" in done.err
     assert done.out == f"{cached(REPO)}\n"
     assert "Ready: 920 kB, every file checked (920 kB fetched in " in done.err
     assert "Traceback" not in done.err
@@ -64,13 +61,18 @@ def test_a_failure_is_a_sentence(hub: FakeHub, capsys: pytest.CaptureFixture[str
     assert "is not the name of a repository" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_settings_say_where_and_whether(
     hub: FakeHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_ENDPOINT")
     monkeypatch.setenv("ORL_CHAT_ENDPOINT", hub.endpoint)
     assert run(["download", REPO, "--dry-run"]) == 0
-    assert f"from {hub.endpoint[7:]}" in capsys.readouterr().err
+    planned = capsys.readouterr()
+    assert planned.out == ""
+    assert f"from {hub.endpoint[7:]}" in planned.err
+    assert "920 kB to fetch" in planned.err
+    assert not hub.bodies()
     monkeypatch.setenv("ORL_CHAT_OFFLINE", "1")
     assert run(["download", REPO]) == 1
     assert "Offline mode is on" in capsys.readouterr().err
@@ -98,6 +100,7 @@ def test_ctrl_c_keeps_the_parts_and_the_same_command_goes_on(hub: FakeHub, cache
     assert any(seen.start > 0 for seen in hub.bodies())
 
 
+@pytest.mark.slow
 def test_in_a_terminal_one_line_moves(hub: FakeHub) -> None:
     hub.faults.rate = SLOW
     ours, theirs = pty.openpty()
@@ -146,6 +149,7 @@ def test_what_is_told_of_the_network() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_from_inside_the_terminal_program(hub: FakeHub) -> None:
     """Textual puts a file of its own in place of stderr, whose number is -1; a child is started
     there all the same."""

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.app.hub.conftest import REPO, SHARD, Told, model_files
 from tests.app.hub.hub_server import FakeHub, sha256
 
 BIG = "model-00001-of-00003.safetensors"
+SLOW = partial(pytest.param, marks=pytest.mark.slow)
 LIMITED = {"patience": 0.4, "plan_patience": 0.4}
 
 
@@ -40,8 +42,6 @@ async def test_not_found(hub: FakeHub, download: Any) -> None:
     assert "has no repository somebody/else that this token may read" in failed(told, "not_found")
     told = await download("somebody/else")
     assert "private, or there is no repository" in failed(told, "private")
-    hub.faults.api = [(404, {"X-Error-Code": "RepoNotFound"})]
-    assert "has no repository" in failed(await download(), "not_found")
 
 
 async def test_private(hub: FakeHub, download: Any) -> None:
@@ -52,7 +52,7 @@ async def test_private(hub: FakeHub, download: Any) -> None:
     assert (told.plan.token, told.plan.access) == ("HF_TOKEN", "private")
 
 
-async def test_gated(hub: FakeHub, download: Any) -> None:
+async def test_gated(hub: FakeHub, download: Any, tmp_path: Path) -> None:
     hub.gated = True
     words = failed(await download(), "gated")
     assert "no token is set" in words
@@ -62,8 +62,11 @@ async def test_gated(hub: FakeHub, download: Any) -> None:
     assert "The token has no access" in words
     assert f"{hub.endpoint}/{REPO}" in words
     hub.granted = True
-    told = await download(environment={"HF_TOKEN": hub.token})
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "token").write_text(hub.token)  # as `hf auth login` leaves it
+    told = await download()
     assert isinstance(told.last, Ready)
+    assert (told.plan.token, told.plan.access) == ("token file", "gated")
 
 
 async def test_a_token_that_is_not_accepted(hub: FakeHub, download: Any) -> None:
@@ -87,6 +90,7 @@ async def test_a_revision_that_is_not_there(hub: FakeHub, download: Any) -> None
     ("repo", "revision"),
     [("nonsense", "main"), ("../../etc", "main"), ("a/b/c", "main"), (REPO, "../main"), (REPO, "")],
 )
+@pytest.mark.slow
 async def test_names_that_are_none(hub: FakeHub, download: Any, repo: str, revision: str) -> None:
     failed(await download(repo, revision=revision), "bad_request")
     assert not hub.seen
@@ -122,8 +126,6 @@ async def test_the_token_and_signed_links_are_nowhere(
     hub.faults.cdn = [(403, {}), (500, {}), (404, {})]
     told = [await download(environment={"HF_TOKEN": hub.token}), await download(token=hub.token)]
     assert {one.plan.token for one in told} == {"HF_TOKEN", "given"}
-    hub.granted = False
-    told.append(await download(token=hub.token))
     told.append(await download(environment={"HF_TOKEN": "hf_" + "b" * 30}))
     said = "".join(repr(event) for one in told for event in one.events)
     log = (tmp_path / "download.log").read_text()
@@ -153,13 +155,13 @@ async def test_429_and_5xx_are_waited_out(hub: FakeHub, download: Any) -> None:
     assert "has trouble (502)" in fetching[1].reason
 
 
-@pytest.mark.parametrize(("status", "kind"), [(429, "busy"), (500, "server"), (503, "server")])
+@pytest.mark.parametrize(("status", "kind"), [(429, "busy"), SLOW(503, "server")])
 async def test_those_that_do_not_end(hub: FakeHub, download: Any, status: int, kind: str) -> None:
     hub.faults.api = [(status, {})] * 1000
     assert str(status) in failed(await download(limits=LIMITED), kind)
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 410])
+@pytest.mark.parametrize("status", [SLOW(401), SLOW(403), 404, SLOW(410)])
 async def test_a_file_that_is_refused(hub: FakeHub, download: Any, status: int) -> None:
     hub.faults.file[BIG] = [(status, {})] * 100
     told = await download()
@@ -169,7 +171,7 @@ async def test_a_file_that_is_refused(hub: FakeHub, download: Any, status: int) 
     assert cached(REPO) is None
 
 
-@pytest.mark.parametrize("xet", [False, True])
+@pytest.mark.parametrize("xet", [SLOW(False), True])
 async def test_redirects(hub: FakeHub, download: Any, xet: bool) -> None:
     """Large files come from a file server, whose signed links expire. What is in xet storage can
     also be had that way, and can be continued then."""
@@ -188,6 +190,7 @@ async def test_a_login_page_in_between(hub: FakeHub, download: Any) -> None:
     assert "is not a hub's answer" in failed(await download(), "not_a_hub")
 
 
+@pytest.mark.slow
 async def test_a_size_that_is_not_the_file_s(hub: FakeHub, download: Any) -> None:
     hub.faults.size[BIG] = SHARD + 10
     words = failed(await download(limits=LIMITED), "server")
@@ -198,11 +201,13 @@ async def test_a_size_that_is_not_the_file_s(hub: FakeHub, download: Any) -> Non
     assert isinstance((await download()).last, Ready)
 
 
+@pytest.mark.slow
 async def test_a_length_that_is_not_the_body_s(hub: FakeHub, download: Any) -> None:
     hub.faults.length[BIG] = SHARD + 10
     failed(await download(limits=LIMITED), "server")
 
 
+@pytest.mark.slow
 async def test_a_repository_that_is_no_model(hub: FakeHub, download: Any) -> None:
     hub.commit({"README.md": b"data", "model.bin": b"x"})
     assert "holds no model" in failed(await download(), "unsuitable")
@@ -222,14 +227,16 @@ def closed_port() -> int:
         return int(sock.getsockname()[1])
 
 
-async def test_no_network(download: Any) -> None:
-    for address in (f"http://127.0.0.1:{closed_port()}", "http://hub.invalid"):
-        told = await download(environment={"HF_ENDPOINT": address}, limits=LIMITED)
-        words = failed(told, "network")
-        assert f"There is no connection to {address[7:]}" in words
-        assert told.of(Retry)
+@pytest.mark.parametrize("address", ["port", SLOW("hub.invalid")])
+async def test_no_network(download: Any, address: str) -> None:
+    if address == "port":
+        address = f"127.0.0.1:{closed_port()}"
+    told = await download(environment={"HF_ENDPOINT": f"http://{address}"}, limits=LIMITED)
+    assert f"There is no connection to {address}." in failed(told, "network")
+    assert told.of(Retry)
 
 
+@pytest.mark.slow
 async def test_an_address_that_is_none(download: Any) -> None:
     told = await download(environment={"HF_ENDPOINT": "nonsense"})
     assert "Check HF_ENDPOINT" in failed(told, "endpoint")
@@ -241,6 +248,7 @@ async def test_offline_mode(hub: FakeHub, download: Any) -> None:
     assert not hub.seen
 
 
+@pytest.mark.slow
 async def test_the_network_goes_away_in_the_middle(hub: FakeHub, begin: Any, download: Any) -> None:
     hub.faults.rate = 250_000
     running = await begin(limits={"patience": 0.5, "connect": 1.0, "stall": 1.0})
@@ -266,6 +274,7 @@ async def test_a_proxy_is_used_and_shown(hub: FakeHub, download: Any) -> None:
     assert "geheim" not in repr(told)
 
 
+@pytest.mark.slow
 async def test_a_proxy_that_refuses(hub: FakeHub, download: Any) -> None:
     hub.faults.api = [(407, {})] * 100
     environment = {"HTTP_PROXY": hub.endpoint, "HF_ENDPOINT": "http://hub.invalid"}
@@ -341,12 +350,14 @@ async def test_a_cache_that_cannot_be_written(hub: FakeHub, download: Any, tmp_p
         assert not hub.bodies()
 
 
+@pytest.mark.slow
 async def test_a_cache_below_a_file(hub: FakeHub, download: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     told = await download(environment={"HF_HUB_CACHE": str(tmp_path / "file" / "hub")})
     failed(told, "read_only")
 
 
+@pytest.mark.slow
 async def test_a_read_only_cache_that_is_whole_is_ready(
     hub: FakeHub, download: Any, tmp_path: Path
 ) -> None:
@@ -362,6 +373,7 @@ async def test_a_read_only_cache_that_is_whole_is_ready(
         assert cached(REPO) == Path(first.last.path)
 
 
+@pytest.mark.slow
 async def test_where_nothing_can_be_recorded_it_still_works(
     hub: FakeHub, download: Any, tmp_path: Path
 ) -> None:

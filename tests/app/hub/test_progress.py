@@ -180,6 +180,13 @@ def test_a_pause_interrupts_and_holds() -> None:
     with pytest.raises(Stopped):
         control.check()
     assert control.start_again()
+    thread = threading.Thread(target=control.sleep, args=(600,))
+    thread.start()
+    time.sleep(0.1)
+    control.pause()
+    control.resume()  # at once: the sleeper must not miss it
+    thread.join(60)
+    assert not thread.is_alive()
     control.check()
     control.cancel()
     assert not control.start_again()

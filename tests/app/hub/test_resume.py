@@ -108,6 +108,7 @@ async def test_killed_in_the_middle_it_goes_on(
         assert asked[name] == sizes.get(f"{sha256(files[name])}.incomplete", 0)
 
 
+@pytest.mark.slow
 async def test_cancelled_it_keeps_the_parts(
     hub: FakeHub, begin: Any, download: Any, cache: Path
 ) -> None:
@@ -123,6 +124,7 @@ async def test_cancelled_it_keeps_the_parts(
     await finish(hub, download, cache)
 
 
+@pytest.mark.slow
 async def test_cancelled_while_nothing_comes_it_ends_at_once(hub: FakeHub, begin: Any) -> None:
     hub.faults.stall[BIG] = [10_000]
     running = await begin(limits={"stall": 30.0})
@@ -134,6 +136,7 @@ async def test_cancelled_while_nothing_comes_it_ends_at_once(hub: FakeHub, begin
     assert clock() - begun < 10
 
 
+@pytest.mark.slow
 async def test_it_ends_with_its_parent(hub: FakeHub, cache: Path) -> None:
     """A terminal that was closed leaves no download behind: stdin ends, or the parent does."""
     hub.faults.rate = SLOW
@@ -195,6 +198,7 @@ async def test_a_body_that_is_cut_again_and_again(hub: FakeHub, download: Any) -
     told.check_bar()
 
 
+@pytest.mark.slow
 async def test_without_a_byte_for_too_long_it_gives_up_and_keeps_what_came(
     hub: FakeHub, download: Any, cache: Path
 ) -> None:
@@ -206,6 +210,7 @@ async def test_without_a_byte_for_too_long_it_gives_up_and_keeps_what_came(
     assert isinstance((await download()).last, Ready)
 
 
+@pytest.mark.slow
 async def test_a_connection_that_goes_silent_is_made_again(hub: FakeHub, download: Any) -> None:
     hub.faults.stall[BIG] = [30_000]
     told = await download(limits={"stall": 2.5})
@@ -218,6 +223,7 @@ async def test_a_connection_that_goes_silent_is_made_again(hub: FakeHub, downloa
     assert all(event.speed == 0 and event.left is None for event in silent)
 
 
+@pytest.mark.slow
 async def test_a_server_that_cannot_continue_a_file(hub: FakeHub, download: Any) -> None:
     hub.faults.whole_only = True
     hub.faults.cut[BIG] = [200_000]
@@ -227,6 +233,7 @@ async def test_a_server_that_cannot_continue_a_file(hub: FakeHub, download: Any)
     told.check_bar()
 
 
+@pytest.mark.slow
 async def test_a_server_that_never_gets_to_the_end(hub: FakeHub, download: Any) -> None:
     """Bytes that come again are no progress: patience ends."""
     hub.faults.whole_only = True
@@ -235,6 +242,7 @@ async def test_a_server_that_never_gets_to_the_end(hub: FakeHub, download: Any) 
     assert told.last.kind == "network"
 
 
+@pytest.mark.slow
 async def test_a_server_that_sends_another_place(hub: FakeHub, download: Any) -> None:
     hub.faults.cut[BIG] = [50_000]
     hub.faults.wrong_range = True
@@ -263,6 +271,7 @@ async def test_a_file_with_a_wrong_hash_is_named_and_fetched_again(
     told.check_bar()
 
 
+@pytest.mark.slow
 async def test_a_file_that_is_always_wrong_is_never_ready(
     hub: FakeHub, download: Any, cache: Path
 ) -> None:
@@ -277,6 +286,7 @@ async def test_a_file_that_is_always_wrong_is_never_ready(
 
 
 @pytest.mark.parametrize("longer", [0, 7])
+@pytest.mark.slow
 async def test_a_part_that_is_not_the_file_s_beginning(
     hub: FakeHub, download: Any, cache: Path, longer: int
 ) -> None:
@@ -292,6 +302,7 @@ async def test_a_part_that_is_not_the_file_s_beginning(
     told.check_bar()
 
 
+@pytest.mark.slow
 async def test_what_another_program_holds_is_waited_for(
     hub: FakeHub, begin: Any, cache: Path
 ) -> None:
@@ -332,6 +343,7 @@ async def test_a_revision_that_moved_meanwhile_is_finished_first(
     assert str(cached(REPO, old)).endswith(old)
 
 
+@pytest.mark.slow
 async def test_it_moves_during_the_download(hub: FakeHub, begin: Any) -> None:
     hub.faults.rate = SLOW
     old = hub.branches["main"]
@@ -344,6 +356,7 @@ async def test_it_moves_during_the_download(hub: FakeHub, begin: Any) -> None:
     assert (Path(told.last.path) / BIG).read_bytes() == model_files()[BIG]
 
 
+@pytest.mark.slow
 async def test_a_commit_that_was_begun_and_is_gone(hub: FakeHub, begin: Any, download: Any) -> None:
     hub.faults.rate = SLOW
     old = hub.branches["main"]
@@ -360,6 +373,7 @@ async def test_a_commit_that_was_begun_and_is_gone(hub: FakeHub, begin: Any, dow
     assert [manifest.plan.commit for manifest in manifests(REPO)] == [new]
 
 
+@pytest.mark.slow
 async def test_waits_grow_and_do_not_hold_up_a_pause(hub: FakeHub, begin: Any) -> None:
     hub.faults.file["config.json"] = [(503, {"Retry-After": "500"})]
     running = await begin(limits={**QUICK, "patience": 1.0})
