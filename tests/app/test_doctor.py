@@ -73,7 +73,7 @@ def test_a_machine_without_a_card_chats_with_the_demo() -> None:
     report = examine(no_card(), passes)
     assert report.can_chat
     assert report.can_finetune
-    assert "hf download" not in report.to_text(), "it would not run here"
+    assert "chat download" not in report.to_text(), "it would not run here"
     assert "Disk" not in {row.name for row in report.rows}
 
 

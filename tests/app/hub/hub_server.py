@@ -120,8 +120,7 @@ class FakeHub:
 
     def _serve(self, name: str) -> tuple[ThreadingHTTPServer, str]:
         handler = type("Bound", (Handler,), {"hub": self, "server_name": name})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server.daemon_threads = True
+        server = Server(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         return server, f"http://127.0.0.1:{server.server_address[1]}"
 
@@ -140,6 +139,13 @@ def git_hash(content: bytes) -> str:
 
 def blob_name(name: str, content: bytes) -> str:
     return sha256(content) if is_lfs(name) else git_hash(content)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed is no news."""
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -229,6 +229,7 @@ async def test_twice_at_once(hub: FakeHub, begin: Any) -> None:
     assert told.last.fetched + also.last.fetched == TOTAL
 
 
+@pytest.mark.slow
 async def test_equal_files_are_fetched_once(hub: FakeHub, download: Any) -> None:
     hub.commit({**model_files(), "vocab.json": b"{}", "empty.json": b""})
     told = await download()

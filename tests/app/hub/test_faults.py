@@ -76,6 +76,7 @@ async def test_a_token_that_is_not_accepted(hub: FakeHub, download: Any) -> None
     assert "characters that no token has" in failed(told, "bad_token")
 
 
+@pytest.mark.slow
 async def test_forbidden(hub: FakeHub, download: Any) -> None:
     hub.faults.api = [(403, {})]
     assert "access is refused (403)" in failed(await download(), "forbidden")
@@ -155,7 +156,8 @@ async def test_429_and_5xx_are_waited_out(hub: FakeHub, download: Any) -> None:
     assert "has trouble (502)" in fetching[1].reason
 
 
-@pytest.mark.parametrize(("status", "kind"), [(429, "busy"), SLOW(503, "server")])
+@pytest.mark.parametrize(("status", "kind"), [(429, "busy"), (503, "server")])
+@pytest.mark.slow
 async def test_those_that_do_not_end(hub: FakeHub, download: Any, status: int, kind: str) -> None:
     hub.faults.api = [(status, {})] * 1000
     assert str(status) in failed(await download(limits=LIMITED), kind)

@@ -338,8 +338,6 @@ async def test_a_revision_that_moved_meanwhile_is_finished_first(
     assert told.last.commit == told.plan.commit == old
     assert f"main moved from {old[:7]} to {new[:7]}" in told.notices
     assert {seen.path.split("/")[4] for seen in hub.bodies()} == {old}
-    assert (await download()).last.commit == new
-    assert str(cached(REPO)).endswith(new)
     assert str(cached(REPO, old)).endswith(old)
 
 
