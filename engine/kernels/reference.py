@@ -27,18 +27,23 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     """x weight^T for x [..., in] and weight [out, in]; returns [..., out].
 
     On a CPU a product of few rows with a weight that exceeds the cache is bound by reading the
-    weight, and the BLAS reads its second operand twice (to pack it): so the weight goes first.
+    weight, and the BLAS reads its second operand twice (to pack it): so the weight goes first, in
+    parts whose products stay in the cache until they are turned.
     """
     rows = x.numel() // x.shape[-1]
-    swap = rows < _FEW_ROWS and weight.numel() >= _LARGE_WEIGHT
+    swap = rows in _FEW_ROWS and weight.numel() >= _LARGE_WEIGHT
     if swap and x.device.type == "cpu" and x.dtype == torch.float32:
-        return (weight @ x.reshape(rows, -1).mT).mT.contiguous().view(*x.shape[:-1], -1)
+        columns = x.reshape(rows, -1).mT
+        parts = [(part @ columns).mT for part in weight.split(_PART)]
+        return torch.cat(parts, dim=-1).view(*x.shape[:-1], -1)
     return F.linear(x, weight)
 
 
-# Where the swapped product overtakes (tests/benchmarks/README.md): below 64 rows, from 4 MB on.
-_FEW_ROWS = 64
+# Where the swapped product overtakes (tests/benchmarks/README.md): at 16 to 64 rows in whole
+# vectors of 8 (others cost the BLAS up to twice as much as they save), for weights from 4 MB on.
+_FEW_ROWS = range(16, 65, 8)
 _LARGE_WEIGHT = 1 << 20
+_PART = 2048
 
 
 def rotary_tables(
@@ -201,10 +206,10 @@ def grouped_experts(
     tokens, top_k = ids.shape
     order = ids.flatten().argsort(stable=True)
     counts = torch.bincount(ids.flatten(), minlength=experts).tolist()
-    outputs = run(hidden[order // top_k], counts)
+    outputs = run(hidden.index_select(0, order // top_k), counts)
     back = torch.empty_like(order)
     back[order] = torch.arange(order.numel(), device=order.device)
-    pairs = outputs[back].view(tokens, top_k, -1).float()
+    pairs = outputs.index_select(0, back).view(tokens, top_k, -1).float()
     return (pairs * weights[..., None]).sum(dim=1).to(hidden.dtype)
 
 
