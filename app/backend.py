@@ -112,7 +112,7 @@ class EngineBackend:
         config = decode_config(request.config)
         narrator = narrate(request.id, self._engine, self._ready.model, config)
         if self._control.is_stopped(request.id):
-            self._outbox.put(narrator.stopped_early())
+            self._outbox.last(narrator.stopped_early())
             return
         assert self._engine.tokenizer is not None
         ids = self._engine.tokenizer.encode_chat(request.messages, request.continue_text)
@@ -122,7 +122,7 @@ class EngineBackend:
                 self._send(last, narrator, trace)
         # Whoever hears that the answer is done may read its trace: so that is closed by now.
         assert isinstance(last, FinishEvent)
-        self._outbox.put(narrator.done(last))
+        self._outbox.last(narrator.done(last))
 
     def _events(
         self,

@@ -2,7 +2,8 @@
 reads slowly never delays the engine, and step messages sampled on the way.
 
 Of the steps given to `sample`, at most RATE a second are sent and the newest wins; a message given
-to `put` (a block, an end) replaces the step that waits before it. Only sent steps are built.
+to `put` (a block, say) replaces the step that waits before it. An answer's `last` message brings
+its newest step with it, so that the picture that stays is the final one. Only sent steps are built.
 """
 
 import threading
@@ -26,6 +27,7 @@ class Outbox:
         self._changed = threading.Condition()
         self._queue: deque[EngineMessage | Callable[[], Step]] = deque()
         self._step: Callable[[], Step] | None = None
+        self._newest: Callable[[], Step] | None = None  # of the answer, while it is not sent
         self._step_due = 0.0
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
@@ -38,12 +40,21 @@ class Outbox:
             self._queue.append(message)
             self._changed.notify()
 
+    def last(self, message: EngineMessage) -> None:
+        """As `put`, at an answer's end: its newest step goes first, if it was not sent."""
+        with self._changed:
+            if self._newest is not None:
+                self._queue.append(self._newest)
+            self._step = self._newest = None
+            self._queue.append(message)
+            self._changed.notify()
+
     def sample(self, step: Callable[[], Step]) -> None:
         """Send this step when its turn comes, unless a newer message does first."""
         with self._changed:
             if self._step is None:
                 self._changed.notify()
-            self._step = step
+            self._step = self._newest = step
 
     def close(self, timeout: float) -> None:
         """Write what is queued, for at most `timeout` seconds."""
@@ -71,7 +82,7 @@ class Outbox:
                     return None
                 wait = None if self._step is None else self._step_due - time.monotonic()
                 if wait is not None and wait <= 0:
-                    step, self._step = self._step, None
+                    step, self._step, self._newest = self._step, None, None
                     self._step_due = time.monotonic() + 1 / RATE
                     return step
                 self._changed.wait(wait)

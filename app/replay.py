@@ -52,7 +52,7 @@ class ReplayBackend:
             telling.tell(message)
             ended = isinstance(message, Done) or message.type == "error"
         if not ended:
-            self._outbox.put(telling.stopped(answer))
+            self._outbox.last(telling.stopped(answer))
 
 
 class _Telling:
@@ -86,6 +86,8 @@ class _Telling:
         elif isinstance(message, Step):
             step = message
             self._outbox.sample(lambda: step)
+        elif isinstance(message, Done):
+            self._outbox.last(message)
         else:
             self._outbox.put(message)
 

@@ -137,7 +137,7 @@ def _do(work: Work, backend: "Backend", control: Control, outbox: Outbox) -> Non
     except Exception as error:
         message = explain(error, id=id, loading=id is None)
         log.error("%s", message.detail)
-        outbox.put(message)
+        outbox.last(message)
     finally:
         if id is not None:
             control.close(id)

@@ -27,6 +27,7 @@ from app.store import Store
 from app.tui.ascii_only import AsciiOnly, is_needed
 from app.tui.commands import commands
 from app.tui.engine_link import EngineLink
+from app.tui.hangup import on_hangup
 from app.tui.screens.chat import ChatScreen
 from app.tui.session import ChatSession
 from app.tui.state import Problem
@@ -84,8 +85,9 @@ class OrlChat(App[int]):
         """Look first, then the engine."""
         self.theme = self._wanted_theme if self._wanted_theme in self.available_themes else DEFAULT
         self.theme_changed_signal.subscribe(self, self._keep_theme)
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self.call_later, self.action_quit)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.call_later, self.action_quit)
+        on_hangup(lambda: loop.call_soon_threadsafe(self.call_later, self.action_quit))
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:

@@ -18,6 +18,7 @@ COLUMNS, CELL = 8, 12
 WIDEST_CELL = 18
 UNDECIDED, HALF, NEWLINE, SPACE, PROMPT = "░░░", "·", "↵", "␣", "\u203a"
 SURE, LIKELY = 0.9, 0.7
+END, ENDS = "<end>", ("<|role_end|>", "<|endoftext|>")
 
 Span = tuple[str, str]
 """A text and the name of its look: undecided, set, prompt, or new-* and edited-* by confidence."""
@@ -63,8 +64,11 @@ def _slot(item: Sequence[Any]) -> Slot:
 def visible(text: str) -> str:
     """A token's text with everything that has no shape of its own made visible, on one line.
 
-    Half a character (the decoder's U+FFFD) is a middle dot, never a replacement box.
+    Half a character (the decoder's U+FFFD) is a middle dot, never a replacement box. End tokens
+    fill an answer's last block: their names, cut off by every cell, would be all there is to see.
     """
+    if text in ENDS:
+        return END
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufffd", HALF)
     lines = [printable(line).replace("\t", "⇥") for line in text.split("\n")]
     text = NEWLINE.join(lines)

@@ -63,6 +63,21 @@ def test_a_block_replaces_the_step_that_waits() -> None:
     assert sink.messages()[-1] == block(0)
 
 
+def test_the_last_message_brings_the_newest_step() -> None:
+    sink = Sink()
+    outbox = Outbox(sink)
+    for number in range(1, 50):
+        outbox.sample(step(number))
+        outbox.put(block(number))
+    outbox.last(block(99))
+    outbox.last(block(100))
+    outbox.close(10)
+    *_, newest, last, other = sink.messages()
+    assert isinstance(newest, Step)
+    assert newest.forwards == 49
+    assert (last, other) == (block(99), block(100)), "and brings it once"
+
+
 def test_a_reader_that_does_not_read_delays_nobody() -> None:
     reading, writing = os.pipe()
     with open(writing, "wb", buffering=0) as pipe:

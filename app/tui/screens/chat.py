@@ -2,7 +2,7 @@
 
 from textual import events
 from textual.binding import Binding
-from textual.widgets import OptionList
+from textual.widgets import Button, OptionList
 
 from app.store import ChatSummary
 from app.store_schema import StoreError
@@ -133,9 +133,9 @@ class ChatScreen(ChatView):
         self.query_one(Prompt).focus()
 
     def on_key(self, event: events.Key) -> None:
-        """Typing while the conversation has the focus goes to the prompt."""
+        """Typing while the conversation or a card in it has the focus goes to the prompt."""
         prompt = self.query_one(Prompt)
-        elsewhere = self.focused is not None and self.focused is not self.query_one(Transcript)
+        elsewhere = self.focused is not None and not isinstance(self.focused, Transcript | Button)
         if elsewhere or not event.is_printable or event.key == "question_mark":
             return
         event.stop()

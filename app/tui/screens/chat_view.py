@@ -153,7 +153,11 @@ class ChatView(Screen[None]):
             answer.sync()
 
     async def _show_card(self, problem: Problem) -> None:
-        await self.query_one(Transcript).add(ProblemCard(problem))
+        card, prompt = ProblemCard(problem), self.query_one(Prompt)
+        await self.query_one(Transcript).add(card)
+        # Nothing can be asked before a restart; who is typing goes on typing.
+        if "restart" in problem.actions and prompt.has_focus and not prompt.text:
+            card.take_focus()
 
     def refresh_figures(self) -> None:
         """The Live panel and the open block."""

@@ -40,6 +40,10 @@ class ProblemCard(Widget):
             for action in (*problem.actions, *details, "dismiss"):
                 yield Button(Content(f"[ {LABELS[action]} ]"), name=action, compact=True)
 
+    def take_focus(self) -> None:
+        """Enter presses the first button from here on."""
+        self.query(Button).first().focus()
+
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Tell the screen, which knows the session."""
         event.stop()
