@@ -10,7 +10,7 @@ SECONDS_TO_QUIT = 3.0
 EXIT_CODE = 128 + signal.SIGHUP
 
 
-def on_hangup(quit_soon: Callable[[], None]) -> None:
+def on_hangup(quit_soon: Callable[[], object]) -> None:
     """From now on a hangup calls `quit_soon`, and ends the process a few seconds later whatever
     happens.
 
