@@ -138,12 +138,15 @@ def export(
     merge: Annotated[
         bool, typer.Option("--merge", help="Write the whole model, adapter merged in.")
     ] = False,
+    quantize: Annotated[
+        bool, typer.Option("--quantize", help="And pack the whole model in NVFP4.")
+    ] = False,
 ) -> None:
     """Write a run's best adapter, or the whole model, to a folder."""
 
     def command() -> int:
         from app.commands.export import export as write
 
-        return write(run, destination, merge=merge)
+        return write(run, destination, merge=merge, quantize=quantize)
 
     _end(command)

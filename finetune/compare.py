@@ -13,7 +13,7 @@ from finetune.evaluate import Comparison, Evaluation, Result, evaluate
 from finetune.prompts import Prompt
 from finetune.rollout import Check, answer_prompts
 
-THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95)
+THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 ROWS = 16
 
 

@@ -3,7 +3,8 @@
 Weights are counted as the checkpoint stores them. Everything else is what the code allocates:
 trained weights with their gradients, float32 copies and moments; layer inputs kept for the backward
 pass and one layer's own activations (the rest is computed again); one frozen layer unpacked at a
-time; logits by the chunk; the rollouts' keys and values, their logits, and the states recorded.
+time, in rollouts too; logits by the chunk; the rollouts' keys and values, their logits, and the
+states recorded.
 
 Left out: the memory that the allocator loses between tensors, for which a reserve stands.
 """
@@ -54,7 +55,6 @@ class MemoryPlan:
 _LEARNING = (
     "layer inputs kept",
     "one layer's activations",
-    "one layer unpacked",
     "logits, chunked",
 )
 _ROLLING = ("rollout keys and values", "rollout logits")

@@ -8,50 +8,38 @@ import hashlib
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from engine.config import DecodeConfig
-from engine.events import FinishEvent
 from engine.generate import Engine
 from finetune.prompts import Prompt
-from finetune.verifiers import Verdict, Verifier
+from finetune.rollout import Check, Rollout, answer_prompts
 
 MANY_ERRORS = 0.1
 MANY_CUT = 0.2
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One answer and its verdict."""
-
-    prompt: Prompt
-    finish: FinishEvent
-    verdict: Verdict
-
-    @property
-    def passed(self) -> bool:
-        """Right, and ended by itself: what a run would keep."""
-        return self.verdict.passed and self.finish.reason == "end"
+ROWS = 16
+"""Answers made together; progress is told after so many."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """All attempts; every figure is derived from them."""
+    """All answers with their verdicts, at least one; every figure is derived from them. What
+    counts as passed is what a run would keep: right, and ended by itself."""
 
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[Rollout, ...]
 
     @property
     def passed(self) -> int:
-        return sum(attempt.passed for attempt in self.attempts)
+        return sum(attempt.kept for attempt in self.attempts)
 
     @property
     def pass_rate(self) -> float:
         return self.passed / len(self.attempts)
 
     @property
-    def by_prompt(self) -> list[list[Attempt]]:
+    def by_prompt(self) -> list[list[Rollout]]:
         """The attempts at each prompt, in the order of the file."""
-        groups: dict[str, list[Attempt]] = defaultdict(list)
+        groups: dict[str, list[Rollout]] = defaultdict(list)
         for attempt in self.attempts:
             groups[attempt.prompt.id].append(attempt)
         return list(groups.values())
@@ -59,14 +47,14 @@ class Trial:
     @property
     def never_passed(self) -> list[Prompt]:
         """Prompts without a right answer."""
-        return [g[0].prompt for g in self.by_prompt if not any(a.passed for a in g)]
+        return [g[0].prompt for g in self.by_prompt if not any(a.kept for a in g)]
 
     @property
     def always_passed(self) -> list[Prompt]:
-        return [g[0].prompt for g in self.by_prompt if all(a.passed for a in g)]
+        return [g[0].prompt for g in self.by_prompt if all(a.kept for a in g)]
 
     @property
-    def errors(self) -> list[Attempt]:
+    def errors(self) -> list[Rollout]:
         """Attempts of which nothing is known, since the verifier failed."""
         return [attempt for attempt in self.attempts if attempt.verdict.error]
 
@@ -117,42 +105,37 @@ class Trial:
 def try_prompts(
     engine: Engine,
     prompts: Sequence[Prompt],
-    verifier: Verifier,
+    verifier: Check,
     config: DecodeConfig,
     k: int,
     *,
-    progress: Callable[[Attempt], None] | None = None,
+    progress: Callable[[Rollout], None] | None = None,
     stop: Callable[[], bool] | None = None,
-) -> Trial:
-    """Answer each prompt k times with seeds of `config.seed`; `stop` ends after an answer.
+) -> Trial | None:
+    """Answer each prompt k times with seeds of `config.seed`, `ROWS` answers at a time.
+
+    With `stop`, answers that it cut are left out; None when that leaves none.
 
     Raises:
         ValueError: no prompts, or one that the engine cannot take.
     """
     if not prompts:
         raise ValueError("There is no prompt to try.")
-    attempts: list[Attempt] = []
-    for prompt in prompts:
-        for number in range(k):
-            seeded = replace(config, seed=_seed(config.seed or 0, prompt, number))
-            finish = _answer(engine, prompt, seeded)
-            attempts.append(Attempt(prompt, finish, verifier.check(prompt, finish.text)))
-            if progress is not None:
-                progress(attempts[-1])
-            if stop is not None and stop():
-                return Trial(tuple(attempts))
-    return Trial(tuple(attempts))
-
-
-def _answer(engine: Engine, prompt: Prompt, config: DecodeConfig) -> FinishEvent:
-    assert engine.tokenizer is not None
-    ids = engine.tokenizer.encode_chat(list(prompt.messages))
-    finish: FinishEvent | None = None
-    for event in engine.generate(ids, config):
-        if isinstance(event, FinishEvent):
-            finish = event
-    assert finish is not None
-    return finish
+    asked = [(prompt, number) for prompt in prompts for number in range(k)]
+    found: list[Rollout] = []
+    for first in range(0, len(asked), ROWS):
+        if stop is not None and stop():
+            break
+        chunk = asked[first : first + ROWS]
+        seeds = [_seed(config.seed or 0, *one) for one in chunk]
+        own = [prompt for prompt, _ in chunk]
+        answers = answer_prompts(engine, own, verifier, config, rows=ROWS, seeds=seeds, stop=stop)
+        for answer in answers:
+            if answer.finish.reason != "stopped":
+                found.append(answer)
+                if progress is not None:
+                    progress(answer)
+    return Trial(tuple(found)) if found else None
 
 
 def _seed(seed: int, prompt: Prompt, number: int) -> int:

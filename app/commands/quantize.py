@@ -28,8 +28,8 @@ class Quantization:
     style: str = "modelopt"
 
 
-def quantize(request: Quantization) -> int:
-    """Quantise and print the report; the exit code."""
+def quantize(request: Quantization, *, quiet: bool = False) -> int:
+    """Quantise and print the report; the exit code. `quiet` leaves the last line to the caller."""
     style = _style(request.style)
     target = Path(request.target).expanduser()
     if target.exists() and not target.is_dir():
@@ -41,7 +41,8 @@ def quantize(request: Quantization) -> int:
     _check_space(target, quantiser.bytes_after)
     report = quantiser.run(_progress())
     print(as_table(report))
-    say(f"{target} is ready: orl-chat --model {target}")
+    if not quiet:
+        say(f"{target} is ready: orl-chat --model {target}")
     return 0
 
 

@@ -15,7 +15,8 @@ from app.text import printable
 
 if TYPE_CHECKING:
     from finetune.prompts import Prompt
-    from finetune.trial import Attempt, Trial
+    from finetune.rollout import Rollout
+    from finetune.trial import Trial
 
 ANSWERS_SHOWN = 400
 QUESTIONS_SHOWN = 10
@@ -56,6 +57,9 @@ def test(request: Test) -> int:
                 engine, prompts, verifier, config, k,
                 progress=_progress(request, k * len(prompts)), stop=asked.is_set,
             )  # fmt: skip
+    if trial is None:
+        say("Stopped before the first answers were whole.")
+        return INTERRUPTED
     conditions = {"file": request.path, "model": folder.name, "device": str(engine.device)}
     print(_as_json(conditions, trial) if request.as_json else printable(_as_text(trial, k)))
     return INTERRUPTED if asked.is_set() else 0
@@ -74,10 +78,10 @@ def _chosen(request: Test) -> "list[Prompt]":
     return split(found.prompts, request.n, seed=0)[1]
 
 
-def _progress(request: Test, total: int) -> "Callable[[Attempt], None]":
+def _progress(request: Test, total: int) -> "Callable[[Rollout], None]":
     done = 0
 
-    def tell(attempt: "Attempt") -> None:
+    def tell(attempt: "Rollout") -> None:
         nonlocal done
         done += 1
         if request.show and not request.as_json:
@@ -86,9 +90,9 @@ def _progress(request: Test, total: int) -> "Callable[[Attempt], None]":
     return tell
 
 
-def _told(attempt: "Attempt") -> str:
-    mark = "pass" if attempt.passed else "ERROR" if attempt.verdict.error else "no"
-    reason = attempt.verdict.reason or ("" if attempt.passed else f"ended: {attempt.finish.reason}")
+def _told(attempt: "Rollout") -> str:
+    mark = "pass" if attempt.kept else "ERROR" if attempt.verdict.error else "no"
+    reason = attempt.verdict.reason or ("" if attempt.kept else f"ended: {attempt.finish.reason}")
     text = attempt.finish.text.strip()
     return (
         f"line {attempt.prompt.line} {mark}{f' ({reason})' if reason else ''}\n"
@@ -122,7 +126,7 @@ def _as_json(conditions: dict[str, str], trial: "Trial") -> str:
         {
             "line": attempt.prompt.line,
             "text": attempt.finish.text,
-            "passed": attempt.passed,
+            "passed": attempt.kept,
             "reason": attempt.verdict.reason or attempt.finish.reason,
             "error": attempt.verdict.error,
             "seconds": attempt.verdict.seconds,
@@ -154,7 +158,7 @@ def _questions(prompts: "Sequence[Prompt]") -> list[str]:
     return ["", "Never right:", *shown] if shown else []
 
 
-def _errors(attempts: "Sequence[Attempt]") -> list[str]:
+def _errors(attempts: "Sequence[Rollout]") -> list[str]:
     reasons = dict.fromkeys(attempt.verdict.reason for attempt in attempts)
     shown = [f"  {reason}" for reason in list(reasons)[:QUESTIONS_SHOWN]]
     return ["", "Errors of verifiers:", *shown] if shown else []

@@ -33,7 +33,9 @@ class StepState:
 class Trajectory:
     """A recorded answer: the prompt, the accepted steps in order, and the final tokens.
 
-    `final_ids` are prompt and answer in whole blocks, tokens past the end included.
+    `final_ids` are prompt and answer in whole blocks, tokens past the end included. Mask ids stand
+    there where nothing was decided: past an end that was certain before its block was filled, and
+    anywhere in the last block of an answer that was stopped.
     """
 
     prompt_ids: tuple[int, ...]

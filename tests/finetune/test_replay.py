@@ -33,13 +33,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def decode(**changes: Any) -> DecodeConfig:
     settings: dict[str, Any] = {
-        "max_new_tokens": 60, "block_length": 16, "threshold": 0.3, "editing_threshold": 0.5,
+        "max_new_tokens": 32, "block_length": 16, "threshold": 0.3, "editing_threshold": 0.5,
         "stop_at_end": False,
     }  # fmt: skip
     return DecodeConfig(**(settings | changes))
 
 
-def trajectories(engine: Engine, config: DecodeConfig, count: int = 4) -> list[Trajectory]:
+def trajectories(engine: Engine, config: DecodeConfig, count: int = 3) -> list[Trajectory]:
     found = []
     for ids in ids_of(engine, questions(count)):
         engine.reset_cache()
@@ -99,8 +99,8 @@ def test_batched_rollouts_replay_too(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, _ = active_engine(tiny_checkpoint)
-    ids = ids_of(engine, questions(5))
-    ends = engine.generate_many(ids, decode(), record=True, rows=3)
+    ids = ids_of(engine, questions(3))
+    ends = engine.generate_many(ids, decode(), record=True, rows=2)
     decisions = Decisions(monkeypatch)
     for end in ends:
         assert end.trajectory is not None
@@ -174,7 +174,7 @@ def test_several_rows_add_up_to_one(tiny_checkpoint: Path) -> None:
     assert mask_id is not None
     samples = [
         sample
-        for trajectory in trajectories(engine, decode(stop_at_end=True), 6)
+        for trajectory in trajectories(engine, decode(stop_at_end=True), 4)
         if (sample := select(trajectory, engine.stop_ids, 6, random.Random(1))) is not None
     ]
     found = []
@@ -209,7 +209,7 @@ def test_who_sees_whom(tiny_checkpoint: Path) -> None:
     answer, block, state = token_places(row)
     before = logits_of(engine, row)
     of_place = row.clean.shape[0] + row.places
-    for token in range(0, row.tokens, 5):
+    for token in range(0, row.tokens, 11):
         clean, canvas = row.clean.clone(), row.canvas.clone()
         if token < len(clean):
             clean[token] = (clean[token] + 1) % 200
@@ -272,6 +272,24 @@ def test_a_window_is_contiguous_and_every_state_as_likely() -> None:
             counts[step] += 1
     assert min(counts) > 700
     assert max(counts) < 900
+
+
+@pytest.mark.parametrize("editing", [None, 0.5])
+def test_no_target_is_undecided(tiny_checkpoint: Path, editing: float | None) -> None:
+    """With editing off an answer may end before its last block is filled."""
+    engine, _ = active_engine(tiny_checkpoint)
+    config = decode(stop_at_end=True, editing_threshold=editing)
+    # A random model ends when whatever it writes first counts as the end.
+    (first,) = trajectories(engine, config, 1)
+    ends = first.final_ids[len(first.prompt_ids) + 5]
+    config = replace(config, stop_ids=(ends,))
+    (trajectory,) = trajectories(engine, config, 1)
+    sample = select(trajectory, (ends,), 12, random.Random(0))
+    assert sample is not None
+    assert (engine.mask_id in trajectory.final_ids) is (editing is None)
+    row = make_row([sample])
+    assert engine.mask_id not in row.targets.tolist()
+    assert engine.mask_id not in row.clean.tolist()
 
 
 def test_nothing_to_train_is_no_sample() -> None:

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from engine.checkpoint.load import load_model
 from engine.generate import Engine
+from finetune.config import FinetuneConfig
 from finetune.runs import RunError, RunFolder, Status
 from finetune.trainer import OutOfMemoryError
 from finetune.verifiers import Verdict
@@ -34,33 +36,63 @@ def figures(run: RunFolder) -> list[dict[str, Any]]:
     return [{k: v for k, v in event.items() if k not in timed} for event in run.events()]
 
 
+def short_config(**changes: Any) -> FinetuneConfig:
+    """Four updates over answers of a few steps."""
+    return tiny_config(**({"updates": 4, "threshold": 0.03} | changes))
+
+
 @pytest.fixture
 def run(tmp_path: Path, tiny_checkpoint: Path) -> RunFolder:
-    return new_run(tmp_path / "run", tiny_checkpoint, tiny_config())
+    return new_run(tmp_path / "run", tiny_checkpoint, short_config())
 
 
-def test_a_whole_run(run: RunFolder, tiny_checkpoint: Path) -> None:
+@pytest.fixture(scope="module")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path
+) -> tuple[RunFolder, list[dict[str, Any]], dict[str, bytes]]:
+    """A run that nothing interrupted, what was told of it, and its base's files before."""
+    run = new_run(tmp_path_factory.mktemp("trained") / "run", tiny_checkpoint, short_config())
+    assert run.status() == replace(Status(updates=4), changed=run.status().changed)
+    before = {path.name: path.read_bytes() for path in tiny_checkpoint.iterdir()}
     told: list[dict[str, Any]] = []
-    assert run.status() == replace(Status(updates=6), changed=run.status().changed)
-    status = session(run, tiny_checkpoint, tell=told.append).go()
-    assert (status.state, status.update, status.best) == ("done", 6, status.best)
-    assert run.status() == replace(status, changed=run.status().changed)
-    events = run.events()
-    assert [event["done"] for event in events if event["kind"] == "update"] == [1, 2, 3, 4, 5, 6]
-    assert [event["done"] for event in events if event["kind"] == "check"] == [0, 2, 4, 6]
+    session(run, tiny_checkpoint, tell=told.append).go()
+    return run, told, before
+
+
+@pytest.fixture
+def done(trained: Any, tmp_path: Path) -> RunFolder:
+    """A finished run to do harm to."""
+    shutil.copytree(trained[0].path, tmp_path / "done")
+    return RunFolder(tmp_path / "done")
+
+
+def test_a_whole_run(trained: Any, tiny_checkpoint: Path) -> None:
+    run, told, _ = trained
+    status, events = run.status(), run.events()
+    assert (status.state, status.update) == ("done", 4)
+    assert [event["done"] for event in events if event["kind"] == "update"] == [1, 2, 3, 4]
+    assert [event["done"] for event in events if event["kind"] == "check"] == [0, 2, 4]
     assert told[:-1] == events
-    assert told[-1]["kind"] == "status"
+    assert (told[-1]["kind"], told[-1]["best"]) == ("status", status.best)
     assert len(run.states()) == 2
-    names = {path.name for path in run.checkpoints()}
-    assert {"000002", "000004", "000006"} <= names | {f"{status.best:06}"}
+    assert [path.name for path in run.checkpoints()] == ["000000", "000002", "000004"]
     assert run.best() == run.checkpoint(status.best or 0)
-    engine = Engine.load(tiny_checkpoint, device="cpu", adapter=run.checkpoint(6))
+    engine = Engine.load(tiny_checkpoint, device="cpu", adapter=run.checkpoint(4))
     assert engine.model.residual_adapter is not None
     assert not list(run.path.rglob("*.part"))
 
 
+def test_checkpoints_that_are_neither_new_nor_the_best_go(
+    tmp_path: Path, tiny_checkpoint: Path
+) -> None:
+    config = short_config(updates=3, check_every=1, keep=1)
+    run = new_run(tmp_path / "run", tiny_checkpoint, config)
+    status = session(run, tiny_checkpoint).go()
+    assert {path.name for path in run.checkpoints()} == {"000003", f"{status.best:06}"}
+
+
 def test_a_whole_model_is_a_checkpoint_of_its_own(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    run = new_run(tmp_path / "full", tiny_checkpoint, tiny_config(train="full", updates=2))
+    run = new_run(tmp_path / "full", tiny_checkpoint, short_config(train="full", updates=2))
     ran = session(run, tiny_checkpoint)
     ran.go()
     folder = run.checkpoint(2)
@@ -76,15 +108,15 @@ class KilledError(BaseException):
     """Nothing may catch this."""
 
 
-@pytest.mark.parametrize("train", ["lora", "full"])
+@pytest.mark.parametrize("train", ["lora", pytest.param("full", marks=pytest.mark.slow)])
 def test_going_on_reaches_the_same_weights(
     tmp_path: Path, tiny_checkpoint: Path, train: str
 ) -> None:
-    config = tiny_config(train=train, temperature=0.8)
+    config = short_config(train=train, temperature=0.8)
     whole = new_run(tmp_path / "whole", tiny_checkpoint, config)
     session(whole, tiny_checkpoint).go()
     broken = new_run(tmp_path / "broken", tiny_checkpoint, config)
-    for after in (1, 2, 2):
+    for after in (1, 0, 2):
         ran = session(broken, tiny_checkpoint)
         learn, calls = ran.trainer.update, iter(range(after))
 
@@ -103,19 +135,15 @@ def test_going_on_reaches_the_same_weights(
     assert all(torch.equal(tensor, other[name]) for name, tensor in mine.items())
 
 
-def test_a_state_cut_short_is_passed_over(
-    run: RunFolder, tmp_path: Path, tiny_checkpoint: Path
-) -> None:
-    session(run, tiny_checkpoint).go()
-    want = final_state(run)
-    newest = run.states()[0]
+def test_a_state_cut_short_is_passed_over(done: RunFolder, tiny_checkpoint: Path) -> None:
+    want = final_state(done)
+    newest = done.states()[0]
     (newest / "optimizer.safetensors").write_bytes(b"half")
-    with (run.path / "events.jsonl").open("a") as file:
+    with (done.path / "events.jsonl").open("a") as file:
         file.write('{"kind": "upd')
-    again = session(run, tiny_checkpoint)
-    again.go()
-    assert all(torch.equal(tensor, want[name]) for name, tensor in final_state(run).items())
-    assert [e["done"] for e in run.events() if e["kind"] == "update"] == [1, 2, 3, 4, 5, 6]
+    session(done, tiny_checkpoint).go()
+    assert all(torch.equal(tensor, want[name]) for name, tensor in final_state(done).items())
+    assert [e["done"] for e in done.events() if e["kind"] == "update"] == [1, 2, 3, 4]
 
 
 def forked(run: RunFolder, checkpoint: Path) -> int:
@@ -162,7 +190,7 @@ def test_twenty_kills_at_random_moments(tmp_path: Path, tiny_checkpoint: Path) -
 
 
 def test_stop_pause_go_and_save(run: RunFolder, tiny_checkpoint: Path) -> None:
-    words = {1: "save", 2: "pause", 4: "stop"}
+    words = {1: "save", 2: "pause", 3: "stop"}
     states: list[str] = []
 
     def tell(event: dict[str, Any]) -> None:
@@ -180,10 +208,10 @@ def test_stop_pause_go_and_save(run: RunFolder, tiny_checkpoint: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("finetune.session.time.sleep", sleep)
         status = ran.go()
-    assert (status.state, status.update) == ("stopped", 4)
+    assert (status.state, status.update) == ("stopped", 3)
     assert "paused" in states
-    assert run.checkpoint(1).is_dir() or run.checkpoint(4).is_dir()
-    assert [e["done"] for e in run.events() if e["kind"] == "check"] == [0, 1, 2, 4]
+    assert run.checkpoint(1).is_dir()
+    assert [e["done"] for e in run.events() if e["kind"] == "check"] == [0, 1, 2, 3]
     with pytest.raises(RunError, match="is not running"):
         run.request("stop")
     assert session(run, tiny_checkpoint).go().state == "done"
@@ -254,7 +282,7 @@ def test_losses_that_stay_no_numbers_end_the_run(run: RunFolder, tiny_checkpoint
 
 
 def test_a_run_s_alarms_are_told_once(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    run = new_run(tmp_path / "run", tiny_checkpoint, tiny_config(updates=8, patience=50))
+    run = new_run(tmp_path / "run", tiny_checkpoint, short_config(updates=6, check_every=50))
     told: list[dict[str, Any]] = []
     session(
         run,
@@ -268,7 +296,7 @@ def test_a_run_s_alarms_are_told_once(tmp_path: Path, tiny_checkpoint: Path) -> 
 
 
 def test_an_early_end_keeps_the_best(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    config = tiny_config(updates=40, check_every=1, patience=2, lr=1e-9, adapter_lr=1e-9)
+    config = short_config(updates=40, check_every=1, patience=2, lr=1e-9, adapter_lr=1e-9)
     run = new_run(tmp_path / "run", tiny_checkpoint, config)
     status = session(run, tiny_checkpoint).go()
     assert (status.state, status.update, status.best) == ("done", 2, 0)
@@ -285,17 +313,14 @@ def test_two_processes_do_not_train_one_run(run: RunFolder, tiny_checkpoint: Pat
         session(run, tiny_checkpoint).go()
 
 
-def test_another_recipe_s_state_is_refused(run: RunFolder, tiny_checkpoint: Path) -> None:
-    session(run, tiny_checkpoint).go()
-    data = json.loads((run.path / "run.json").read_text())
+def test_another_recipe_s_state_is_refused(done: RunFolder, tiny_checkpoint: Path) -> None:
+    data = json.loads((done.path / "run.json").read_text())
     data["config"]["lora_rank"] = 3
-    (run.path / "run.json").write_text(json.dumps(data))
+    (done.path / "run.json").write_text(json.dumps(data))
     with pytest.raises(Exception, match="other weights"):
-        session(run, tiny_checkpoint).go()
+        session(done, tiny_checkpoint).go()
 
 
-def test_the_base_is_not_touched(run: RunFolder, tiny_checkpoint: Path) -> None:
-    before = {path.name: path.read_bytes() for path in tiny_checkpoint.iterdir()}
-    session(run, tiny_checkpoint).go()
-    assert {path.name: path.read_bytes() for path in tiny_checkpoint.iterdir()} == before
+def test_the_base_is_not_touched(trained: Any, tiny_checkpoint: Path) -> None:
+    assert {path.name: path.read_bytes() for path in tiny_checkpoint.iterdir()} == trained[2]
     assert tiny_engine(tiny_checkpoint).model.residual_adapter is None

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.config import DecodeConfig
 from finetune.config import FinetuneConfig, Train, recipe
 from finetune.prompts import Prompt
 from finetune.rollout import answer_seed, prompts_of, roll_out
@@ -41,7 +42,7 @@ def test_gradients_reach_only_what_is_trained(tiny_checkpoint: Path, train: Trai
     learner = ended_anyhow(tiny_checkpoint, train=train)
     trained = {id(p) for p in learner.trainable.parameters.values()}
     before = weights(learner.engine.model)
-    reports = [learner.update(number) for number in range(3)]
+    reports = [learner.update(number) for number in range(2)]
     assert all(report.sums.positions > 0 for report in reports)
     moved = set()
     for name, parameter in learner.engine.model.named_parameters():
@@ -62,6 +63,21 @@ def test_the_base_stays_bit_for_bit(tiny_checkpoint: Path) -> None:
     assert torch.equal(learner.engine.logits(torch.arange(50)), plain)
     assert learner.engine.model.residual_adapter is not None
     assert learner.engine.model.residual_adapter.down_proj.weight.abs().max() > 0
+
+
+def test_what_the_chat_s_cache_holds_is_forgotten(tiny_checkpoint: Path) -> None:
+    """After an update keys and values of the weights before it would be wrong."""
+    learner = ended_anyhow(tiny_checkpoint, lr=0.05, warmup=0)
+    ids, config = list(range(70)), DecodeConfig(max_new_tokens=8, threshold=0.03)
+
+    def ask() -> Any:
+        *_, last = learner.engine.generate(ids, config)
+        return last
+
+    ask()
+    assert ask().stats.cached_tokens == 64
+    learner.update(0)
+    assert ask().stats.cached_tokens == 0
 
 
 def test_wrong_answers_and_endless_ones_teach_nothing(tiny_checkpoint: Path) -> None:

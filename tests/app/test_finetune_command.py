@@ -1,0 +1,112 @@
+"""`orl-chat finetune` and what comes after it, from the shell, on the demo model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli import run
+from engine.config import read_json
+
+Cli = Any
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("prompts") / "sums.jsonl"
+    rows = [
+        {
+            "prompt": f"What is {a} + {a + 7}?", "answer": str(2 * a + 7),
+            "verify": {"kind": "exact", "take": "bold"},
+        }
+        for a in (11, 24, 31, 42)
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, prompts: Path) -> Path:
+    """A run of two updates."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    arguments = ("--model", "demo", "--device", "cpu", "--updates", "2", "--out", str(folder))
+    assert run(["finetune", str(prompts), *arguments, "--json"]) == 0
+    return folder
+
+
+def test_a_run_and_what_it_says(cli: Cli, trained: Path) -> None:
+    code, out, err = cli("finetune", "--resume", trained, "--device", "cpu", "--json")
+    told = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (told["state"], told["update"], told["train"]) == ("done", 2, "lora")
+    assert told["start"]["n"] == 1
+    assert Path(told["checkpoint"]).parent.parent == trained
+
+
+def test_compare(cli: Cli, trained: Path) -> None:
+    code, out, _ = cli("compare", trained, "--preset", "careful", "--device", "cpu", "--json")
+    told = json.loads(out)
+    assert (code, told["n"], told["held_out"], told["threshold"]) == (0, 1, True, 0.95)
+    assert told["base"]["tpf"] > 1
+    assert list(told["frontier"]["tuned"]) == ["0.5", "0.7", "0.8", "0.9", "0.95", "0.99"]
+    assert told["speedup"] == pytest.approx(told["tuned"]["tpf"] / told["base"]["tpf"])
+
+
+def test_asking_with_the_run(cli: Cli, trained: Path) -> None:
+    arguments = ("--model", "demo", "--device", "cpu", "--adapter", trained)
+    code, out, _ = cli("ask", "What is 47 + 38?", *arguments)
+    assert code == 0
+    assert "85" in out
+
+
+def test_exports(cli: Cli, trained: Path, tmp_path: Path) -> None:
+    code, out, _ = cli("export", trained, tmp_path / "adapter")
+    assert (code, (tmp_path / "adapter" / "adapter_config.json").is_file()) == (0, True)
+    assert f"--adapter {tmp_path / 'adapter'}" in out
+    code, _, err = cli("export", trained, tmp_path / "packed", "--quantize")
+    assert code == 1
+    assert "add --merge" in err
+    code, out, _ = cli("export", trained, tmp_path / "packed", "--merge", "--quantize")
+    assert (code, f"--model {tmp_path / 'packed'}" in out) == (0, True)
+    assert "quantization_config" in read_json(tmp_path / "packed" / "config.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter", "packed"]
+    code, out, _ = cli("ask", "What is 47 + 38?", "--model", tmp_path / "packed", "--device", "cpu")
+    assert code == 0
+    assert "What" not in out
+
+
+def test_a_plan_reads_no_weight(cli: Cli, prompts: Path) -> None:
+    code, out, _ = cli("finetune", prompts, "--model", "demo", "--plan", "--json")
+    plans = json.loads(out)
+    assert (code, list(plans)) == (0, ["32 GB", "24 GB"])
+    assert plans["24 GB"]["fits"]
+    assert plans["24 GB"]["total"] <= sum(plans["24 GB"]["parts"].values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["finetune"], "Name a file of prompts"),
+        (["finetune", "--resume", "nothing"], "is not a run"),
+        (["finetune", "x.jsonl", "--full", "--adapter-only"], "exclude each other"),
+        (["compare", "nothing"], "is not a run"),
+        (["runs", "stop"], "Name the run"),
+        (["runs", "dance", "x"], "takes pause, continue, save or stop"),
+    ],
+)
+def test_what_cannot_be_done_is_said(cli: Cli, arguments: list[str], words: str) -> None:
+    code, out, err = cli(*arguments)
+    assert (code, out) == (1, "")
+    assert words in err
+    assert "Traceback" not in err
