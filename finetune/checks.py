@@ -55,7 +55,8 @@ def best_check(checks: Sequence[Event]) -> Event:
     return max(held, key=lambda check: check["tpf"])
 
 
-def should_end(checks: Sequence[Event], patience: int) -> bool:
-    """Whether the last `patience` checks brought nothing better."""
-    best = best_check(checks)
-    return len(checks) - 1 - list(checks).index(best) >= patience
+def should_end(checks: Sequence[Event], config: FinetuneConfig) -> bool:
+    """Whether as many updates as `patience` checks take brought nothing better. Updates are what
+    counts: checks that the user asked for must not bring the end nearer."""
+    waited = checks[-1]["done"] - best_check(checks)["done"]
+    return bool(waited >= config.patience * config.check_every)

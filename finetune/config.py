@@ -38,7 +38,7 @@ class FinetuneConfig:
         anchor_weight, anchor_cap: reverse KL to the start, and its most per position, in nats.
         held_out: prompts set aside for checks.
         check_every: updates between two checks, each of which saves a checkpoint.
-        patience: checks without a better one after which a run ends early.
+        patience: so many times `check_every` updates without a better check end a run early.
         keep: checkpoints kept beside the best.
         seed: of everything random.
     """

@@ -103,8 +103,9 @@ class Session:
             self._save_state()
             self._status("running")
             self._alarm()
-            if self.held and should_end(self._checks, self.config.patience):
-                return self._end("done", f"No better checkpoint in {self.config.patience} checks.")
+            if self.held and should_end(self._checks, self.config):
+                waited = self.config.patience * self.config.check_every
+                return self._end("done", f"No better checkpoint in {waited} updates.")
         return self._end("done", "")
 
     # --- what happens around an update --------------------------------------------------------

@@ -281,7 +281,7 @@ def test_no_target_is_undecided(tiny_checkpoint: Path, editing: float | None) ->
     config = decode(stop_at_end=True, editing_threshold=editing)
     # A random model ends when whatever it writes first counts as the end.
     (first,) = trajectories(engine, config, 1)
-    ends = first.final_ids[len(first.prompt_ids) + 5]
+    ends = first.final_ids[len(first.prompt_ids)]
     config = replace(config, stop_ids=(ends,))
     (trajectory,) = trajectories(engine, config, 1)
     sample = select(trajectory, (ends,), 12, random.Random(0))

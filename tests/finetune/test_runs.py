@@ -128,8 +128,9 @@ def test_the_best_is_the_fastest_whose_accuracy_held() -> None:
     sloppy = check(20, "1" * 24 + "0" * 8, 7.0)
     assert best_check([start, good, sloppy]) is good
     assert best_check([start, sloppy]) is start
-    assert not should_end([start, good, sloppy], patience=2)
-    assert should_end([start, good, sloppy, sloppy], patience=2)
+    config = FinetuneConfig(patience=2, check_every=10)
+    assert not should_end([start, good, sloppy], config)
+    assert should_end([start, good, sloppy, check(30, "1" * 24 + "0" * 8, 7.0)], config)
 
 
 def test_accuracy_held_is_a_paired_question() -> None:

@@ -304,6 +304,21 @@ def test_an_early_end_keeps_the_best(tmp_path: Path, tiny_checkpoint: Path) -> N
     assert run.best() == run.checkpoint(0)
 
 
+def test_a_check_that_was_asked_for_does_not_bring_the_end_nearer(
+    tmp_path: Path, tiny_checkpoint: Path
+) -> None:
+    config = short_config(check_every=2, patience=1, lr=1e-9, adapter_lr=1e-9)
+    run = new_run(tmp_path / "run", tiny_checkpoint, config)
+
+    def tell(event: dict[str, Any]) -> None:
+        if event["kind"] == "update" and event["done"] == 1:
+            run.request("save")
+
+    status = session(run, tiny_checkpoint, tell=tell).go()
+    assert [e["done"] for e in run.events() if e["kind"] == "check"] == [0, 1, 2]
+    assert (status.state, status.update) == ("done", 2)
+
+
 def test_two_processes_do_not_train_one_run(run: RunFolder, tiny_checkpoint: Path) -> None:
     import psutil
 
