@@ -8,6 +8,7 @@ import pytest
 
 from finetune.alarms import alarms
 from finetune.checks import best_check, should_end
+from finetune.config import FinetuneConfig
 from finetune.evaluate import Comparison, Evaluation, not_worse
 from finetune.runs import RunError, RunFolder, RunInfo, Status, own_status, whole_folder, write_json
 from tests.finetune.test_evaluate import result

@@ -96,7 +96,7 @@ def test_many_empty_files(way: Isolation) -> None:
     code = """
         import time
         for n in range(9000): open(f"f{n}", "w").close()
-        time.sleep(2)
+        time.sleep(1)
     """
     result = attack(code, way)
     assert result.limit == "disk" or "No space left" in result.stderr
@@ -179,7 +179,7 @@ def test_children_of_a_program_that_is_ended(way: Isolation) -> None:
         subprocess.Popen([*sleeper, mark], start_new_session=True)
         time.sleep(20)
     """
-    result = attack(code, way, {"sleeper": SLEEPER, "mark": mark}, seconds=1)
+    result = attack(code, way, {"sleeper": SLEEPER, "mark": mark}, seconds=0.6)
     assert result.limit == "time" or is_refused(result, way)
     assert_gone(mark)
 
