@@ -183,7 +183,9 @@ class Trainer:
         try:
             for row in pack(samples, self.row_tokens):
                 losses = self.losses(row, len(samples))
-                torch.autograd.backward(losses.total(self.config))
+                loss = losses.total(self.config)
+                if loss.requires_grad:  # an adapter alone has no part in states that consumed no z
+                    torch.autograd.backward(loss)
                 sums.add(row, losses)
         except (MemoryError, RuntimeError) as error:
             if is_out_of_memory(error):

@@ -196,7 +196,7 @@ def test_several_rows_add_up_to_one(tiny_checkpoint: Path) -> None:
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_sees_the_same(tiny_checkpoint: Path) -> None:
     engine, _ = active_engine(tiny_checkpoint)
-    row = make_row([whole(t) for t in trajectories(engine, decode(max_new_tokens=30), 3)])
+    row = make_row([whole(t) for t in trajectories(engine, decode(max_new_tokens=16), 2)])
     flex = logits_of(engine, row, FlexStaircase(row, compiled=False))
     torch.testing.assert_close(flex, logits_of(engine, row), atol=TOLERANCE, rtol=0)
 
@@ -209,7 +209,7 @@ def test_who_sees_whom(tiny_checkpoint: Path) -> None:
     answer, block, state = token_places(row)
     before = logits_of(engine, row)
     of_place = row.clean.shape[0] + row.places
-    for token in range(0, row.tokens, 11):
+    for token in range(0, row.tokens, 19):
         clean, canvas = row.clean.clone(), row.canvas.clone()
         if token < len(clean):
             clean[token] = (clean[token] + 1) % 200

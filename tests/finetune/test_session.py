@@ -37,8 +37,8 @@ def figures(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def short_config(**changes: Any) -> FinetuneConfig:
-    """Four updates over answers of a few steps."""
-    return tiny_config(**({"updates": 4, "threshold": 0.03} | changes))
+    """Four updates."""
+    return tiny_config(**({"updates": 4} | changes))
 
 
 @pytest.fixture

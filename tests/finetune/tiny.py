@@ -41,7 +41,7 @@ def tiny_config(**changes: object) -> FinetuneConfig:
     """Few, short answers; half the positions uncertain."""
     settings: dict = {
         "updates": 6, "prompts_per_update": 2, "max_new_tokens": 16, "lora_rank": 2,
-        "adapter_width": 24, "threshold": 0.05, "editing_threshold": 0.5, "held_out": 2,
+        "adapter_width": 24, "threshold": 0.03, "editing_threshold": 0.5, "held_out": 2,
         "check_every": 2, "row_tokens": 600, "gate": 0.5,
     }  # fmt: skip
     return FinetuneConfig(**(settings | changes))
