@@ -85,10 +85,11 @@ def read_declared(config: dict[str, Any], folder: Path) -> Declared:
 
 def refuse_foreign(headers: dict[str, TensorInfo]) -> None:
     """Raise CheckpointError if a tensor gives away a method that is not NVFP4."""
+    foreign = tuple(_FOREIGN)
     for name, info in headers.items():
-        for suffix, method in _FOREIGN.items():
-            if name.endswith(suffix):
-                raise _refused(f"{info.file}: {name}", method)
+        if name.endswith(foreign):
+            method = next(m for suffix, m in _FOREIGN.items() if name.endswith(suffix))
+            raise _refused(f"{info.file}: {name}", method)
         if name.endswith(".weight") and info.dtype in _FOREIGN_DTYPES:
             raise _refused(f"{info.file}: {name}", _FOREIGN_DTYPES[info.dtype])
         if name.endswith("weight_scale") and info.dtype in ("U8", "F8_E8M0"):

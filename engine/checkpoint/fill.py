@@ -67,13 +67,12 @@ class Filler:
             if name == move.weight.values:
                 self._unpack(move)
         else:
-            value = file.tensor(info).float()
-            value = _positive(name, info, 1 / value if move.role.endswith("divisor") else value)
+            values = _positive(name, info, file.numbers(info), move.role.endswith("divisor"))
             if move.role.startswith("input"):
                 target = move.place.target
-                self._inputs[target] = max(float(value.max()), self._inputs.get(target, 0.0))
+                self._inputs[target] = max(*values, self._inputs.get(target, 0.0))
             else:
-                _spread(value, move.place.view(self._tensors), name, info)
+                _spread(values, move.place.view(self._tensors), name, info)
 
     def _copy(self, file: TensorFile, name: str, move: Move) -> None:
         info = self._headers[name]
@@ -98,8 +97,9 @@ class Filler:
         """Dequantise a weight whose place is plain, a matrix at a time."""
         out, weight = move.place.view(self._tensors), move.weight
         matrices = [out] if out.dim() == 2 else list(out)
-        scale = self._look_up(weight.global_scale, None)
-        scale = _positive(weight.global_scale, self._headers[weight.global_scale], scale.float())
+        info = self._headers[weight.global_scale]
+        with TensorFile(info.file) as file:
+            scale = torch.tensor(_positive(weight.global_scale, info, file.numbers(info)))
         for index, part in enumerate(matrices):
             at = None if out.dim() == 2 else index
             packed = self._look_up(weight.values, at)
@@ -162,26 +162,38 @@ def _unchecked(part: Tensor) -> None:
     """Every byte is a pair of codes."""
 
 
-def _positive(name: str, info: TensorInfo, value: Tensor) -> Tensor:
-    if not bool(((value > 0) & torch.isfinite(value)).all()):
-        raise CheckpointError(
-            f"{info.file}: {name} holds a scale that is no positive number; download it again."
-        )
-    return value
+def _positive(
+    name: str, info: TensorInfo, values: list[float], divides: bool = False
+) -> list[float]:
+    """`values`, or where they divide their reciprocals: all positive float32 numbers."""
+    if all(value > 0 for value in values):  # not so for NaN
+        # Doubles: rounded to float32 once more, a reciprocal is what float32 would have given.
+        factors = [1 / value for value in values] if divides else values
+        if all(0 < factor <= _LARGEST for factor in factors):
+            return factors
+    raise CheckpointError(
+        f"{info.file}: {name} holds a scale that is no positive number; download it again."
+    )
 
 
-def _spread(value: Tensor, out: Tensor, name: str, info: TensorInfo) -> None:
-    """`value` (one number, one an expert, or gate and up of each) into alphas `out`."""
-    shapes = {1: (1,) * out.dim(), out.numel(): tuple(out.shape)}
+_LARGEST = torch.finfo(torch.float32).max
+
+
+def _spread(values: list[float], out: Tensor, name: str, info: TensorInfo) -> None:
+    """`values` (one number, one an expert, or gate and up of each) into alphas `out`."""
+    if len(values) == 1:
+        out.fill_(values[0])
+        return
+    shapes = {out.numel(): tuple(out.shape)}
     if out.dim() == 2:
         shapes.setdefault(out.shape[0], (out.shape[0], 1))
-    shape = shapes.get(value.numel())
+    shape = shapes.get(len(values))
     if shape is None:
         raise CheckpointError(
             f"{info.file}: {name} is {list(info.shape)}, which does not fit its weight; "
             "download it again."
         )
-    out.copy_(value.reshape(shape).expand(out.shape))
+    out.copy_(torch.tensor(values).reshape(shape).expand(out.shape))
 
 
 def _of_matrix(scale: Tensor, index: int, count: int) -> Tensor:

@@ -13,7 +13,9 @@ from engine.events import BlockEvent, FinishEvent, StepEvent
 from engine.generate import Engine
 
 META = Path(__file__).parents[1] / "data" / "llada2_tiny" / "golden_meta.json"
-RUNS = sorted(json.loads(META.read_text())["generate"])
+META_DATA = json.loads(META.read_text())
+RUNS = sorted(META_DATA["generate"])
+FEW_FORWARDS = 42
 MASK, END = 500, 497
 
 # A probability near 0.5 moves by a quarter of a logit's error (2e-4 at most, see
@@ -45,8 +47,19 @@ def blocks_of(golden: Any, run: str) -> list[tuple[int, bool]]:
     return blocks
 
 
-@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])
-@pytest.mark.parametrize("run", RUNS)
+def runs_both_ways() -> list[Any]:
+    """Every run with overlap; the longer ones without it are left to the slow tests."""
+    forwards = {name: run["forwards"] for name, run in META_DATA["generate"].items()}
+    return [
+        pytest.param(
+            run, overlap, id=f"{run}-{'overlap' if overlap else 'plain'}",
+            marks=[] if overlap or forwards[run] <= FEW_FORWARDS else [pytest.mark.slow],
+        )
+        for run in RUNS for overlap in (False, True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("run", "overlap"), runs_both_ways())
 def test_tokens_steps_and_forwards(
     golden_engine: Engine, golden: Any, run: str, overlap: bool
 ) -> None:

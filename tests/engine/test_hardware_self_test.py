@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.kernels import nvfp4_reference
 from engine.machine.self_test import (
+    ENGINE,
     PLAIN,
     Problem,
     e2m1,
@@ -22,9 +24,26 @@ from engine.machine.self_test import (
 def test_it_passes_on_this_processor_and_says_what_was_tested() -> None:
     row = self_test("cpu")
     assert row.state == "ok"
-    assert "on cpu" in row.found
-    assert "plain torch operations; no FP4 unit and no compiled kernel" in row.found
+    assert "on cpu (the engine's own linear layer)" in row.found
     assert "agrees with the reference" in row.found
+    row = self_test("cpu", PLAIN)
+    assert row.state == "ok"
+    assert "plain torch operations; no FP4 unit and no compiled kernel" in row.found
+
+
+def test_it_runs_what_serves_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that multiplies wrongly is found out: the test goes the engine's own way."""
+
+    class Broken:
+        @staticmethod
+        def nvfp4_linear(x: Tensor, packed: Tensor, scales: Tensor, alpha: Tensor) -> Tensor:
+            return nvfp4_reference.nvfp4_linear(x, packed, scales, alpha * 1.1)
+
+    monkeypatch.setattr("engine.kernels.nvfp4_ops", lambda x: Broken)
+    row = self_test("cpu")
+    assert row.state == "no"
+    assert "is wrong" in row.found
+    assert self_test("cpu", PLAIN).state == "ok"
 
 
 def test_the_reference_decodes_by_the_formats_definition() -> None:
@@ -44,6 +63,16 @@ def test_the_problem_has_every_code_and_the_low_half_comes_first() -> None:
     assert set((problem.codes & 15).flatten().tolist()) == set(range(16))
     assert set((problem.codes >> 4).flatten().tolist()) == set(range(16))
     assert torch.isfinite(problem.scales.view(torch.float8_e4m3fn).float()).all()
+
+
+def test_the_engine_in_bfloat16_passes_with_a_cards_tolerance() -> None:
+    def rounded(problem: Problem, device: str) -> Tensor:
+        x = problem.x.bfloat16()
+        scales = problem.scales.view(torch.float8_e4m3fn)
+        alpha = torch.tensor(problem.global_scale)
+        return nvfp4_reference.nvfp4_linear(x, problem.codes, scales, alpha)
+
+    assert 1e-5 < largest_error("cpu", replace(ENGINE, run=rounded)) < ENGINE.tolerance
 
 
 def test_a_product_in_bfloat16_passes_with_a_cards_tolerance() -> None:
@@ -107,3 +136,4 @@ def test_a_device_that_fails_is_a_row() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_it_passes_on_a_card() -> None:
     assert self_test("cuda:0").state == "ok"
+    assert self_test("cuda:0", PLAIN).state == "ok"

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from engine.checkpoint.load import load_model, read_headers
 from engine.checkpoint.names import model_tensors
+from engine.checkpoint.tensor_file import check_finite
 from engine.checkpoint.write import save_checkpoint
 from engine.config import CheckpointError, ModelConfig, ResidualConfig
 from engine.generate import Engine
@@ -631,3 +632,20 @@ class TestEngineLoad:
         path.write_text(json.dumps(data))
         with pytest.raises(CheckpointError, match="282 tokens, the model only 272"):
             Engine.load(tmp_path / "copy", device="cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_value_that_is_not_finite_is_found_wherever_it_stands(
+    dtype: torch.dtype, value: float
+) -> None:
+    check = check_finite("x", Path("file"))
+    part = torch.linspace(-3, 3, 67).to(dtype)
+    check(part)
+    check(part[:0])
+    check(torch.full((5,), torch.finfo(dtype).max, dtype=dtype))
+    for place in range(len(part)):  # in whole vectors and in what is left of them
+        bad = part.clone()
+        bad[place] = value
+        with pytest.raises(CheckpointError, match="file: x holds values that are not finite"):
+            check(bad)

@@ -7,12 +7,15 @@ import json
 import random
 import shutil
 import struct
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from engine.checkpoint.nvfp4 import Style
 from engine.checkpoint.special_ids import read_special_ids
@@ -22,6 +25,8 @@ from tests.conftest import TINY, write_tokenizer
 from tests.engine.nvfp4_checkpoints import packed_tensors, plain_tensors, write
 
 COUNT = 1000
+PART = 100
+FEW = 117  # every kind of damage to every source, three times
 SLOWEST = 20.0  # seconds of one load, on a machine that is busy with other things
 LARGEST = 256 << 20  # bytes by which the process may grow; a tiny model takes one of them
 
@@ -32,8 +37,6 @@ Mutation = Callable[[random.Random, Path], None]
 def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A small model: in bf16, and packed by each library's rules; three shards and a tokenizer."""
     import dataclasses
-
-    import torch
 
     from engine.checkpoint.write import save_checkpoint
     from engine.model.transformer import LLaDA2Model, initialise
@@ -252,11 +255,26 @@ def resident() -> int:
     return psutil.Process().memory_info().rss
 
 
-@pytest.mark.parametrize("tenth", range(10))
-def test_damage_is_found_or_harmless(sources: list[Path], tmp_path: Path, tenth: int) -> None:
-    before = resident()
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Inside, no allocation of LARGEST bytes succeeds, even one that is never touched."""
+    resource = pytest.importorskip("resource")
+    psutil = pytest.importorskip("psutil")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    most = psutil.Process().memory_info().vms + LARGEST
+    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def load_damaged(sources: list[Path], tmp_path: Path, numbers: range) -> float:
+    """Damage and load each of `numbers`; which share of them was refused. Fails for any other end
+    than a load or a CheckpointError that names the folder."""
+    begun = resident()
     refused, wrong = 0, []
-    for number in range(tenth * COUNT // 10, (tenth + 1) * COUNT // 10):
+    for number in numbers:
         rng = random.Random(number)
         mutation = MUTATIONS[number % len(MUTATIONS)]
         folder = tmp_path / str(number)
@@ -265,7 +283,8 @@ def test_damage_is_found_or_harmless(sources: list[Path], tmp_path: Path, tenth:
         told = f"{mutation.__name__} {number}"
         begin = time.perf_counter()
         try:
-            Engine.load(folder, device="cpu")
+            with bounded():
+                Engine.load(folder, device="cpu")
         except CheckpointError as error:
             refused += 1
             if str(folder) not in str(error) or len(str(error)) > 5000:
@@ -273,11 +292,32 @@ def test_damage_is_found_or_harmless(sources: list[Path], tmp_path: Path, tenth:
         except BaseException as error:
             wrong.append(f"{told}: {type(error).__name__}: {error}")
         assert time.perf_counter() - begin < SLOWEST, told
-        assert resident() - before < LARGEST, told
+        assert resident() - begun < LARGEST, told
         shutil.rmtree(folder)
     assert not wrong
-    # Some damage does no harm (a flipped bit of a weight, a file that is not needed), most does.
-    assert 50 <= refused <= 99
+    return refused / len(numbers)
+
+
+# Some damage does no harm (a flipped bit of a weight, a file that is not needed), most does.
+
+
+def test_damage_is_found_or_harmless(sources: list[Path], tmp_path: Path) -> None:
+    assert 0.5 <= load_damaged(sources, tmp_path, range(FEW)) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(COUNT // PART))
+def test_damage_is_found_or_harmless_a_thousand_times(
+    sources: list[Path], tmp_path: Path, part: int
+) -> None:
+    numbers = range(part * PART, (part + 1) * PART)
+    assert 0.5 <= load_damaged(sources, tmp_path, numbers) < 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts address space")
+def test_a_large_allocation_would_be_noticed() -> None:
+    with bounded(), pytest.raises(RuntimeError, match="memory"):
+        torch.empty(LARGEST + (64 << 20), dtype=torch.uint8)
 
 
 def test_undamaged_they_load(sources: list[Path]) -> None:

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.checkpoint.quantise import Quantiser
 from engine.config import DecodeConfig
 from engine.events import FinishEvent
 from engine.generate import Engine
+from engine.model.quantised import NVFP4Experts
 from finetune.demo.corpus import heldout
 from finetune.demo.offtopic import UNKNOWN
 from finetune.evaluate import evaluate
@@ -48,6 +50,15 @@ def test_most_held_out_questions_are_answered(engine: Engine) -> None:
     evaluation = evaluate(engine, heldout(40, seed=11), DecodeConfig.preset("quality"))
     assert evaluation.accuracy > 0.88
     assert evaluation.tpf > 5
+
+
+def test_in_nvfp4_it_chats(tmp_path: Path) -> None:
+    Quantiser(DEMO, tmp_path / "packed").run()
+    packed = Engine.load(tmp_path / "packed", device="cpu")
+    assert any(isinstance(module, NVFP4Experts) for module in packed.model.modules())
+    assert "**42**" in answer(packed, {"role": "user", "content": "What is 6 x 7?"})
+    evaluation = evaluate(packed, heldout(10, seed=11), DecodeConfig.preset("quality"))
+    assert evaluation.accuracy >= 0.7
 
 
 def test_it_is_small() -> None:

@@ -65,7 +65,7 @@ async def test_offline_what_is_whole_is_ready(hub: FakeHub, download: Any) -> No
     first = await download()
     hub.close()
     assert cached(REPO) == Path(first.last.path)
-    told = await download()
+    told = await download(limits={"plan_patience": 0.3})
     assert isinstance(told.last, Ready)
     assert told.last.path == first.last.path
     assert not told.plan.online

@@ -37,9 +37,13 @@ def failed(told: Told, kind: str) -> str:
 
 
 async def test_not_found(hub: FakeHub, download: Any) -> None:
-    """With a token the hub tells that there is nothing; without one it does not tell."""
+    """With a token the hub tells that there is nothing."""
     told = await download("somebody/else", environment={"HF_TOKEN": hub.token})
     assert "has no repository somebody/else that this token may read" in failed(told, "not_found")
+
+
+@pytest.mark.slow
+async def test_without_a_token_nobody_tells_what_is_not_there(hub: FakeHub, download: Any) -> None:
     told = await download("somebody/else")
     assert "private, or there is no repository" in failed(told, "private")
 
@@ -72,6 +76,10 @@ async def test_gated(hub: FakeHub, download: Any, tmp_path: Path) -> None:
 async def test_a_token_that_is_not_accepted(hub: FakeHub, download: Any) -> None:
     told = await download(environment={"HF_TOKEN": "hf_wrongwrongwrong"})
     assert "does not accept the token" in failed(told, "bad_token")
+
+
+@pytest.mark.slow
+async def test_a_token_that_none_can_be(hub: FakeHub, download: Any) -> None:
     told = await download(environment={"HF_TOKEN": "hf_schlüssel"})
     assert "characters that no token has" in failed(told, "bad_token")
 
@@ -97,6 +105,7 @@ async def test_names_that_are_none(hub: FakeHub, download: Any, repo: str, revis
     assert not hub.seen
 
 
+@pytest.mark.slow
 async def test_the_same_token_after_a_kill_and_never_to_the_file_server(
     hub: FakeHub, begin: Any, download: Any
 ) -> None:
@@ -177,12 +186,14 @@ async def test_a_file_that_is_refused(hub: FakeHub, download: Any, status: int) 
 async def test_redirects(hub: FakeHub, download: Any, xet: bool) -> None:
     """Large files come from a file server, whose signed links expire. What is in xet storage can
     also be had that way, and can be continued then."""
-    hub.redirect, hub.xet = True, xet
+    hub.private, hub.redirect, hub.xet = True, True, xet
     hub.faults.cdn = [(403, {}), (403, {})]
     hub.faults.cut[BIG] = [50_000]
-    told = await download()
+    told = await download(environment={"HF_TOKEN": hub.token})
     assert isinstance(told.last, Ready)
     assert {seen.server for seen in hub.bodies(BIG)} == {"cdn"}
+    sent = {(seen.server, seen.headers.get("authorization")) for seen in hub.seen}
+    assert sent == {("hub", f"Bearer {hub.token}"), ("cdn", None)}
     assert [seen.start for seen in hub.bodies(BIG)] == [0, 50_000]
     assert [event.reason for event in told.of(Retry) if "refused the link (403)" in event.reason]
 
@@ -317,6 +328,7 @@ async def test_too_little_room_is_told_before_the_first_byte(
         assert not hub.bodies()
 
 
+@pytest.mark.slow
 async def test_a_disk_that_fills_up(
     hub: FakeHub, begin: Any, download: Any, tmp_path: Path
 ) -> None:

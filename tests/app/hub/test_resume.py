@@ -165,9 +165,9 @@ async def test_paused_nothing_comes(hub: FakeHub, begin: Any, cache: Path) -> No
     await running.until_bytes(200_000)
     running.client.pause()
     await running.until(Paused)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.2)
     before = kept(cache)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.3)
     assert kept(cache) == before
     running.client.pause()  # a second one changes nothing
     running.client.resume()
@@ -322,6 +322,7 @@ async def test_what_another_program_holds_is_waited_for(
 # --- a revision that moves ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_revision_that_moved_meanwhile_is_finished_first(
     hub: FakeHub, begin: Any, download: Any
 ) -> None:
