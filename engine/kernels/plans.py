@@ -5,7 +5,7 @@ differ from run to run. Whole-program limits that shaped it: registers without s
 of LLaDA2.1-mini (`orl-chat kernels` prints them) and 99 KB of shared memory on sm_86, 89 and 120.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -19,13 +19,15 @@ Form = Literal["plain", "w4a16", "w4a4"]
 @dataclass(frozen=True)
 class Plan:
     """Of one kernel. `rows`: tokens (or pairs) a program has; `native`: FP4 units multiply W4A4,
-    where that is what is asked for; elsewhere it is computed on decoded weights."""
+    where that is what is asked for; elsewhere it is computed on decoded weights. `together`: gate
+    and up are one loop, which reads the tokens once."""
 
     tile: Tile
     rows: int
     warps: int
     stages: int
     native: bool
+    together: bool = True
 
 
 def has_fp4_units(capability: Capability) -> bool:
@@ -45,31 +47,46 @@ def linear_tile(capability: Capability, dtype: torch.dtype | None, rows: int) ->
     """Of a dense weight of so many rows: small ones are cut finer, to occupy all processors."""
     fine = rows < 16384
     if dtype is None:
-        return Tile(128 if capability[0] in (10, 11) or not fine else 32, 256)
+        return Tile(128 if capability[0] in (10, 11) or not fine else 32, 128)
     columns = 128 if dtype.itemsize == 2 else 32
     return Tile(32 if fine else 64, columns)
 
 
 def expert_plan(
-    capability: Capability, dtype: torch.dtype | None, pairs: int, experts: int
+    capability: Capability,
+    dtype: torch.dtype | None,
+    pairs: int,
+    experts: int,
+    *,
+    rounded: bool = False,
 ) -> Plan:
-    """For `pairs` pairs among `experts` experts."""
-    native = dtype is None and has_fp4_units(capability)
+    """For `pairs` pairs among `experts` experts; `rounded`: the activations are NVFP4 too."""
+    native = rounded and dtype is None and has_fp4_units(capability)
     rows = 8 if native and capability[0] == 12 else 16
     if pairs > 4 * experts:
         rows = 32
-    return Plan(expert_tile(capability, dtype), rows, 4, 3, native)
+    tile = expert_tile(capability, dtype)
+    # Triton 3.6 aborts on sm_100 where two products share an operand's scales.
+    together = capability[0] not in (10, 11)
+    return Plan(tile, rows, _warps(tile, dtype, native=native), 3, native, together)
 
 
 def linear_plan(
-    capability: Capability, dtype: torch.dtype | None, tokens: int, rows: int
+    capability: Capability,
+    dtype: torch.dtype | None,
+    tokens: int,
+    rows: int,
+    *,
+    rounded: bool = False,
 ) -> Plan:
     """For x of so many tokens and a weight of so many rows."""
     width = 16 if tokens <= 16 else 32 if tokens <= 32 else 64
-    native = dtype is None and has_fp4_units(capability)
-    return Plan(linear_tile(capability, dtype, rows), width, 4, 3, native)
+    native = rounded and dtype is None and has_fp4_units(capability)
+    tile = linear_tile(capability, dtype, rows)
+    return Plan(tile, width, _warps(tile, dtype, native=native), 3, native)
 
 
-def with_tile(plan: Plan, tile: Tile) -> Plan:
-    """The same for weights that were tiled otherwise."""
-    return replace(plan, tile=tile)
+def _warps(tile: Tile, dtype: torch.dtype | None, *, native: bool) -> int:
+    """Weights that are decoded in registers need twice as many of them: with four warps a tile of
+    128 rows spilled."""
+    return 8 if dtype is None and not native and tile.rows >= 128 else 4

@@ -15,6 +15,8 @@ PER_SCALE = 16
 """Codes that share a scale."""
 PER_BYTE = 2
 """Codes in a byte."""
+NVFP4_BYTES = 1 / PER_BYTE + 1 / PER_SCALE
+"""Of a weight: its code and its part of a scale."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,12 @@ def layout(weight: Tensor, tile: Tile, *, stacked: bool, per_element: int = 1) -
         own = Tile(rows, columns * per_element)
         step = rows * columns
         return Layout(
-            own, row_tiles * rows, column_tiles * step, step, columns, row_tiles * column_tiles * step
+            own,
+            row_tiles * rows,
+            column_tiles * step,
+            step,
+            columns,
+            row_tiles * column_tiles * step,
         )
     rows, columns = weight.shape[-2:]
     step = tile.columns // per_element

@@ -6,6 +6,7 @@ in the router's order: nothing is added by atomics, so equal input gives equal o
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -13,11 +14,12 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels import tiling
+from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan
 from engine.kernels.tiling import PER_BYTE, PER_SCALE, Layout
 from engine.kernels.triton_decode import PRODUCT_WORTH, pack, quantise, unpacked
 from engine.kernels.triton_product import product
-from engine.kernels.triton_slots import Rounded, Slots, prepare
+from engine.kernels.triton_slots import Rounded, Slots, slots_launch
 
 
 @triton.jit
@@ -43,6 +45,7 @@ def expert_gate_up_kernel(
     SCALE_TILE: tl.constexpr, SCALE_ROW: tl.constexpr, SCALE_STEP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr, DTYPE: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):  # fmt: skip
     """h[p] = silu(gate_e x[p // TOP_K]) * up_e x[p // TOP_K] for the pairs p of a slot; program
     (n, s) computes columns n BN.. of slot s. With SCALED h is rounded to NVFP4, as x has been."""
@@ -60,8 +63,14 @@ def expert_gate_up_kernel(
     g, u = product(
         x, x_codes_scales, pair // TOP_K, live, gate, gate_scales,
         gate + UP, gate_scales + SCALE_UP, n < I,
-        K, ROW, STEP, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, True,
+        K, ROW, STEP, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, TOGETHER,
     )  # fmt: skip
+    if not TOGETHER:
+        u, _ = product(
+            x, x_codes_scales, pair // TOP_K, live, gate + UP, gate_scales + SCALE_UP,
+            gate, gate_scales, n < I,
+            K, ROW, STEP, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, False,
+        )  # fmt: skip
     # Rounded where the reference rounds: each product, silu, and what they give.
     g = (g * _worth(alpha + 2 * e, x_scale, FORM, SCALED)).to(DTYPE).to(tl.float32)
     u = (u * _worth(alpha + 2 * e + 1, x_scale, FORM, SCALED)).to(DTYPE).to(tl.float32)
@@ -119,7 +128,7 @@ def expert_sum_kernel(rows, weights, out, N: tl.constexpr, TOP_K: tl.constexpr, 
     token = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     acc = tl.zeros((BN,), tl.float32)
-    for k in range(0, TOP_K):
+    for k in range(TOP_K):
         pair = token * TOP_K + k
         value = tl.load(rows + pair * N + n, mask=n < N, other=0).to(tl.float32)
         acc += value * tl.load(weights + pair)
@@ -161,7 +170,9 @@ class Buffers:
     rows: Tensor
 
     @staticmethod
-    def empty(x: Tensor, top_k: int, experts: int, width: int, plan: Plan, *, scaled: bool) -> "Buffers":
+    def empty(
+        x: Tensor, top_k: int, experts: int, width: int, plan: Plan, *, scaled: bool
+    ) -> "Buffers":
         """For x [T, d] through `top_k` of `experts` experts of `width`; scaled: W4A4."""
         tokens, size = x.shape
         pairs = tokens * top_k
@@ -177,50 +188,92 @@ class Buffers:
 _DTYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
-def run_experts(
+def expert_launches(
     x: Tensor, ids: Tensor, weights: Tensor, gate_up: ExpertWeights, down: ExpertWeights,
-    plan: Plan, *, packed: bool, width: int, x_scale: Tensor | None = None,
-    h_scale: Tensor | None = None, buffers: Buffers | None = None, out: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """x [T, d] through its experts: [T, d]. See the reference of either form for the arguments."""
-    assert x.dtype in _DTYPES and (x_scale is None) == (h_scale is None)
-    tokens, size = x.shape
+    plan: Plan, out: Tensor, *, packed: bool, width: int, x_scale: Tensor | None = None,
+    h_scale: Tensor | None = None, buffers: Buffers | None = None,
+) -> list[Launch]:  # fmt: skip
+    """What computes out [T, d] from x [T, d]; the arguments are those of either reference."""
+    assert x.dtype in _DTYPES
+    assert (x_scale is None) == (h_scale is None)
     experts, top_k = gate_up.codes.shape[0], ids.shape[1]
     scaled = x_scale is not None
     form = "plain" if not packed else "w4a4" if scaled and plan.native else "w4a16"
     buffers = buffers or Buffers.empty(x, top_k, experts, width, plan, scaled=scaled)
-    slots, h = buffers.slots, buffers.h
-    prepare(ids, slots, experts, x, x_scale, buffers.x)
+    slots = buffers.slots
     seen, seen_scales = (x, x) if buffers.x is None else buffers.x.operand(x)
+    hidden, hidden_scales = buffers.h.operand(x)
+    shared = {
+        "expert": slots.expert, "filled": slots.filled, "pairs": slots.pairs, "total": slots.total,
+        "h": hidden, "h_codes_scales": hidden_scales, "h_scale": x if h_scale is None else h_scale,
+    }  # fmt: skip
+    common = {"BM": slots.rows, "FORM": form, "SCALED": scaled}
     codes, scales = gate_up.layouts(plan, packed=packed)
     tile = codes.tile
-    # The up rows begin where the gate rows end: a whole number of tiles on, or as many rows.
-    up_codes, up_scales = codes.offset(width), scales.offset(width)
-    hidden, hidden_scales = h.operand(x)
-    expert_gate_up_kernel[(triton.cdiv(width, tile.rows), slots.capacity)](
-        seen, seen_scales, gate_up.codes, gate_up.scales, gate_up.alpha,
-        x_scale if scaled else x, h_scale if scaled else x,
-        slots.expert, slots.filled, slots.pairs, slots.total, hidden, hidden_scales,
-        MATRIX=codes.matrix, SCALE_MATRIX=scales.matrix, UP=up_codes, SCALE_UP=up_scales,
-        I=width, K=size, TOP_K=top_k, TILE=codes.row_step, ROW=codes.row, STEP=codes.column_step,
-        SCALE_TILE=scales.row_step, SCALE_ROW=scales.row, SCALE_STEP=scales.column_step,
-        BM=slots.rows, BN=tile.rows, BK=tile.columns, EVEN=tile.divides(width, size), FORM=form,
-        SCALED=scaled, DTYPE=_DTYPES[x.dtype], num_warps=plan.warps, num_stages=plan.stages,
+    first = Launch(
+        f"expert_gate_up_{form}", expert_gate_up_kernel,
+        (triton.cdiv(width, tile.rows), slots.capacity),
+        {
+            "x": seen, "x_codes_scales": seen_scales, "w": gate_up.codes,
+            "w_scales": gate_up.scales, "alpha": gate_up.alpha,
+            "x_scale": x if x_scale is None else x_scale, **shared,
+        },
+        {
+            **constants(codes, scales), **common, "UP": codes.offset(width),
+            "SCALE_UP": scales.offset(width), "I": width, "K": x.shape[1], "TOP_K": top_k,
+            "EVEN": tile.divides(width, x.shape[1]), "DTYPE": _DTYPES[x.dtype],
+            "TOGETHER": plan.together,
+        },
+        plan.warps, plan.stages,
     )  # fmt: skip
     codes, scales = down.layouts(plan, packed=packed)
     tile = codes.tile
-    expert_down_kernel[(triton.cdiv(size, tile.rows), slots.capacity)](
-        hidden, hidden_scales, down.codes, down.scales, down.alpha, h_scale if scaled else x,
-        slots.expert, slots.filled, slots.pairs, slots.total, buffers.rows,
-        MATRIX=codes.matrix, SCALE_MATRIX=scales.matrix, N=size, K=width,
-        TILE=codes.row_step, ROW=codes.row, STEP=codes.column_step,
-        SCALE_TILE=scales.row_step, SCALE_ROW=scales.row, SCALE_STEP=scales.column_step,
-        BM=slots.rows, BN=tile.rows, BK=tile.columns, EVEN=tile.divides(size, width), FORM=form,
-        SCALED=scaled, num_warps=plan.warps, num_stages=plan.stages,
+    second = Launch(
+        f"expert_down_{form}", expert_down_kernel,
+        (triton.cdiv(x.shape[1], tile.rows), slots.capacity),
+        {
+            **shared, "w": down.codes, "w_scales": down.scales, "alpha": down.alpha,
+            "out": buffers.rows,
+        },
+        {
+            **constants(codes, scales), **common, "N": x.shape[1], "K": width,
+            "EVEN": tile.divides(x.shape[1], width),
+        },
+        plan.warps, plan.stages,
     )  # fmt: skip
-    out = torch.empty_like(x) if out is None else out
+    return [
+        slots_launch(ids, slots, experts, x, x_scale, buffers.x),
+        first,
+        second,
+        _sum_launch(buffers.rows, weights, out),
+    ]
+
+
+def _sum_launch(rows: Tensor, weights: Tensor, out: Tensor) -> Launch:
+    tokens, size = out.shape
     chunk = min(triton.next_power_of_2(size), 1024)
-    expert_sum_kernel[(tokens, triton.cdiv(size, chunk))](
-        buffers.rows, weights, out, N=size, TOP_K=top_k, BN=chunk
-    )
+    return Launch(
+        "expert_sum", expert_sum_kernel, (tokens, triton.cdiv(size, chunk)),
+        {"rows": rows, "weights": weights, "out": out},
+        {"N": size, "TOP_K": weights.shape[1], "BN": chunk},
+    )  # fmt: skip
+
+
+def constants(codes: Layout, scales: Layout) -> dict[str, int]:
+    """How kernels walk over a stack of weights."""
+    return {
+        "MATRIX": codes.matrix, "TILE": codes.row_step, "ROW": codes.row,
+        "STEP": codes.column_step, "SCALE_MATRIX": scales.matrix, "SCALE_TILE": scales.row_step,
+        "SCALE_ROW": scales.row, "SCALE_STEP": scales.column_step,
+        "BN": codes.tile.rows, "BK": codes.tile.columns,
+    }  # fmt: skip
+
+
+def run_experts(x: Tensor, *arguments: Any, **options: Any) -> Tensor:
+    """`expert_launches` run, into a new tensor [T, d]."""
+    out = torch.empty_like(x)
+    if x.shape[0]:
+        ids, weights, gate_up, down, plan = arguments
+        for launch in expert_launches(x, ids, weights, gate_up, down, plan, out, **options):
+            launch.run()
     return out

@@ -1,17 +1,20 @@
 """y = x w^T for weights that every token meets: plain ones in bf16 or float32, and NVFP4 in both
 its forms. One launch; W4A4 has one before it, which rounds the input."""
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from engine.kernels import tiling
+from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan
 from engine.kernels.tiling import PER_BYTE, PER_SCALE
 from engine.kernels.triton_decode import PRODUCT_WORTH
 from engine.kernels.triton_product import product
-from engine.kernels.triton_slots import round_rows
+from engine.kernels.triton_slots import Rounded, round_launch
 
 
 @triton.jit
@@ -46,36 +49,51 @@ def linear_kernel(
     tl.store(at, acc.to(out.dtype.element_ty), mask=live[None, :] & (n < N)[:, None])
 
 
-def run_linear(
-    x: Tensor, weight: Tensor, plan: Plan, *, scales: Tensor | None = None,
-    alpha: Tensor | None = None, x_scale: Tensor | None = None, out: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """x [..., K] times weight [N, K], plain or (with scales as bytes, and alpha) packed: [..., N]."""
+def linear_launches(
+    x: Tensor, weight: Tensor, plan: Plan, out: Tensor, *, scales: Tensor | None = None,
+    alpha: Tensor | None = None, x_scale: Tensor | None = None,
+) -> list[Launch]:  # fmt: skip
+    """What computes out [M, N] from x [M, K] and weight [N, K], plain or (with E4M3 scales as
+    bytes, and alpha) packed."""
     assert x.dtype in (torch.bfloat16, torch.float32)
-    size = x.shape[-1]
-    flat = x.reshape(-1, size)
     packed, scaled = scales is not None, x_scale is not None
     form = "plain" if not packed else "w4a4" if scaled and plan.native else "w4a16"
-    codes = tiling.layout(
-        weight, plan.tile, stacked=False, per_element=PER_BYTE if packed else 1
-    )
+    codes = tiling.layout(weight, plan.tile, stacked=False, per_element=PER_BYTE if packed else 1)
     beside = codes
     if scales is not None:
         beside = tiling.layout(scales, codes.tile, stacked=False, per_element=PER_SCALE)
         assert beside.tile == codes.tile
-    result = flat.new_empty(flat.shape[0], codes.rows) if out is None else out
-    seen, seen_scales = flat, flat
+    before, seen, seen_scales = [], x, x
     if x_scale is not None:
-        seen, seen_scales = round_rows(flat, x_scale, native=plan.native).operand(flat)
+        rounded = Rounded.empty(*x.shape, x, native=plan.native)
+        before = [round_launch(x, x_scale, rounded)]
+        seen, seen_scales = rounded.operand(x)
     tile = codes.tile
+    product = Launch(
+        f"linear_{form}", linear_kernel,
+        (triton.cdiv(codes.rows, tile.rows), triton.cdiv(x.shape[0], plan.rows)),
+        {
+            "x": seen, "x_codes_scales": seen_scales, "w": weight,
+            "w_scales": x if scales is None else scales, "alpha": x if alpha is None else alpha,
+            "x_scale": x if x_scale is None else x_scale, "out": out, "M": x.shape[0],
+        },
+        {
+            "N": codes.rows, "K": x.shape[1], "TILE": codes.row_step, "ROW": codes.row,
+            "STEP": codes.column_step, "SCALE_TILE": beside.row_step, "SCALE_ROW": beside.row,
+            "SCALE_STEP": beside.column_step, "BM": plan.rows, "BN": tile.rows,
+            "BK": tile.columns, "EVEN": tile.divides(codes.rows, x.shape[1]), "FORM": form,
+            "SCALED": scaled,
+        },
+        plan.warps, plan.stages,
+    )  # fmt: skip
+    return [*before, product]
+
+
+def run_linear(x: Tensor, weight: Tensor, plan: Plan, rows: int, **options: Any) -> Tensor:
+    """`linear_launches` run for x [..., K], into a new tensor [..., rows]."""
+    flat = x.reshape(-1, x.shape[-1])
+    out = flat.new_empty(flat.shape[0], rows)
     if flat.shape[0]:
-        linear_kernel[(triton.cdiv(codes.rows, tile.rows), triton.cdiv(flat.shape[0], plan.rows))](
-            seen, seen_scales, weight, flat if scales is None else scales,
-            flat if alpha is None else alpha, flat if x_scale is None else x_scale,
-            result, flat.shape[0], N=codes.rows, K=size,
-            TILE=codes.row_step, ROW=codes.row, STEP=codes.column_step,
-            SCALE_TILE=beside.row_step, SCALE_ROW=beside.row, SCALE_STEP=beside.column_step,
-            BM=plan.rows, BN=tile.rows, BK=tile.columns, EVEN=tile.divides(codes.rows, size),
-            FORM=form, SCALED=scaled, num_warps=plan.warps, num_stages=plan.stages,
-        )  # fmt: skip
-    return result.view(*x.shape[:-1], codes.rows)
+        for launch in linear_launches(flat, weight, plan, out, **options):
+            launch.run()
+    return out.view(*x.shape[:-1], rows)

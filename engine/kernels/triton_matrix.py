@@ -24,10 +24,9 @@ def linear(x: Tensor, weight: Tensor, *, capability: Capability | None = None) -
     if wants_gradient(x, weight) or x.dtype not in _DTYPES or weight.dtype != x.dtype:
         return reference.linear(x, _linear_form(weight, stacked=False))
     size = x.shape[-1]
-    plan = linear_plan(
-        capability or capability_of(x), x.dtype, x.numel() // size, weight.numel() // size
-    )
-    return run_linear(x, weight.contiguous(), plan)
+    rows = weight.numel() // size
+    plan = linear_plan(capability or capability_of(x), x.dtype, x.numel() // size, rows)
+    return run_linear(x, weight.contiguous(), plan, rows)
 
 
 def expert_mlp(

@@ -13,7 +13,7 @@ from engine.kernels.nvfp4_reference import Cache
 from engine.kernels.plans import Capability, expert_plan, linear_plan
 from engine.kernels.triton_experts import ExpertWeights, run_experts
 from engine.kernels.triton_linear import run_linear
-from engine.kernels.triton_slots import round_rows
+from engine.kernels.triton_slots import Rounded, round_launch
 
 
 def capability_of(tensor: Tensor) -> Capability:
@@ -28,10 +28,11 @@ def wants_gradient(*tensors: Tensor) -> bool:
 
 def quantize_activations(x: Tensor, input_scale: Tensor) -> tuple[Tensor, Tensor]:
     """x [..., K] to packed codes uint8 [..., K/2] and scales e4m3 [..., K/16]."""
-    rounded = round_rows(x.reshape(-1, x.shape[-1]), input_scale, native=True)
-    packed, scales = (
-        part.view(*x.shape[:-1], part.shape[-1]) for part in rounded.operand(x)
-    )  # fmt: skip
+    flat = x.reshape(-1, x.shape[-1])
+    rounded = Rounded.empty(*flat.shape, x, native=True)
+    if flat.shape[0]:
+        round_launch(flat, input_scale, rounded).run()
+    packed, scales = (part.view(*x.shape[:-1], part.shape[-1]) for part in rounded.operand(x))
     return packed, scales.view(torch.float8_e4m3fn)
 
 
@@ -54,9 +55,10 @@ def nvfp4_linear(
         return nvfp4_reference.nvfp4_linear(x, *parts, alpha, input_scale)
     tokens = x.numel() // x.shape[-1]
     rows = scales.numel() * tiling.PER_SCALE // x.shape[-1]
-    plan = linear_plan(capability or capability_of(x), None, tokens, rows)
+    rounded = input_scale is not None
+    plan = linear_plan(capability or capability_of(x), None, tokens, rows, rounded=rounded)
     return run_linear(
-        x, packed, plan, scales=scales.view(torch.uint8), alpha=alpha, x_scale=input_scale
+        x, packed, plan, rows, scales=scales.view(torch.uint8), alpha=alpha, x_scale=input_scale
     )
 
 
@@ -89,7 +91,10 @@ def nvfp4_expert_mlp(
         )  # fmt: skip
     experts = gate_up.shape[0]
     size = hidden.shape[-1]
-    plan = expert_plan(capability or capability_of(hidden), None, ids.numel(), experts)
+    rounded = gate_up_input_scale is not None
+    plan = expert_plan(
+        capability or capability_of(hidden), None, ids.numel(), experts, rounded=rounded
+    )
     width = down.numel() * tiling.PER_BYTE // (experts * size)
     return run_experts(
         hidden.contiguous(), ids.contiguous(), weights.contiguous(),

@@ -13,18 +13,40 @@ from engine.kernels.triton_decode import decode_codes, decode_scales
 
 
 @triton.jit
-def _rows(base, inner, ROW: tl.constexpr, offset, WIDTH: tl.constexpr):
-    """Pointers [ROWS, WIDTH] to `WIDTH` elements of rows that begin at base + inner * ROW."""
-    return base + inner[:, None] * ROW + offset + tl.arange(0, WIDTH)[None, :]
+def _load(
+    base, rows, live, left, ROW: tl.constexpr, WIDTH: tl.constexpr,
+    MASK_ROWS: tl.constexpr, MASK_COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """WIDTH elements of each of `rows`, which are ROW apart; zero for those that are not live, and
+    from the `left`-th on."""
+    column = tl.arange(0, WIDTH)[None, :]
+    pointers = base + rows[:, None] * ROW + column
+    if MASK_COLUMNS:
+        loaded = tl.load(pointers, mask=live[:, None] & (column < left), other=0)
+    elif MASK_ROWS:
+        loaded = tl.load(pointers, mask=live[:, None], other=0)
+    else:
+        loaded = tl.load(pointers)
+    return loaded
 
 
 @triton.jit
-def _load(pointers, live, columns_left, WIDTH: tl.constexpr, EVEN: tl.constexpr):
-    """What stands there; zero for rows that are not live and columns that do not exist."""
-    if EVEN:
-        return tl.load(pointers)
-    column = tl.arange(0, WIDTH)
-    return tl.load(pointers, mask=live[:, None] & (column < columns_left)[None, :], other=0)
+def _weights(
+    w, scales, tile, live, left,
+    ROW: tl.constexpr, STEP: tl.constexpr, SCALE_ROW: tl.constexpr, SCALE_STEP: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr, PACKED: tl.constexpr,
+):  # fmt: skip
+    """A tile of weights [BN, BK] and its scales; without scales, itself twice."""
+    rows = tl.arange(0, BN)
+    masked: tl.constexpr = not EVEN
+    if PACKED:
+        codes = _load(w + tile * STEP, rows, live, left // 2, ROW, BK // 2, masked, masked)
+        at = scales + tile * SCALE_STEP
+        beside = _load(at, rows, live, left // 16, SCALE_ROW, BK // 16, masked, masked)
+    else:
+        codes = _load(w + tile * STEP, rows, live, left, ROW, BK, masked, masked)
+        beside = codes
+    return codes, beside
 
 
 @triton.jit
@@ -37,6 +59,24 @@ def _decoded_product(acc, x_even, x_odd, w, scales, N: tl.constexpr, K: tl.const
     odd = (decode_codes(w >> 4) * wide).to(x_even.dtype)
     acc = tl.dot(even, x_even.T, acc, input_precision="ieee")
     return tl.dot(odd, x_odd.T, acc, input_precision="ieee")
+
+
+@triton.jit
+def _multiply(
+    acc, w, w_scales, x, x_scales,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FORM: tl.constexpr,
+):  # fmt: skip
+    """acc + w x^T for a tile of each."""
+    if FORM == "w4a4":
+        w_scales = w_scales.to(tl.float8e4nv, bitcast=True)
+        x_scales = x_scales.to(tl.float8e4nv, bitcast=True)
+        acc = tl.dot_scaled(w, w_scales, "e2m1", x.T, x_scales, "e2m1", acc)
+    elif FORM == "w4a16":
+        even, odd = tl.split(tl.reshape(x, (BM, BK // 2, 2)))
+        acc = _decoded_product(acc, even, odd, w, w_scales, BN, BK)
+    else:
+        acc = tl.dot(w, x.T, acc, input_precision="ieee")
+    return acc
 
 
 @triton.jit
@@ -69,56 +109,28 @@ def product(
     EVEN: there are BN rows, and K is a whole number of tiles. A w4a16 product is worth 1 /
     `triton_decode.PRODUCT_WORTH` of the true one.
     """
-    inner = tl.arange(0, BN)
     acc = tl.zeros((BN, BM), tl.float32)
     other = tl.zeros((BN, BM), tl.float32)
     packed: tl.constexpr = FORM != "plain"
-    per: tl.constexpr = 2 if packed else 1
-    x_per: tl.constexpr = 2 if FORM == "w4a4" else 1
-    for tile in range(0, (K + BK - 1) // BK):
+    per: tl.constexpr = 2 if FORM == "w4a4" else 1
+    masked: tl.constexpr = not EVEN
+    for tile in range((K + BK - 1) // BK):
         left = K - tile * BK
-        at = _rows(x, tokens, K // x_per, tile * (BK // x_per), BK // x_per)
-        column = tl.arange(0, BK // x_per)
-        mask = live[:, None]
-        if not EVEN:
-            mask = mask & (column < left // x_per)[None, :]
-        xs = tl.load(at, mask=mask, other=0)
-        ws = _load(
-            _rows(w, inner, ROW, tile * STEP, BK // per), row_live, left // per, BK // per, EVEN
-        )
-        if PAIR:
-            vs = _load(
-                _rows(second, inner, ROW, tile * STEP, BK // per),
-                row_live, left // per, BK // per, EVEN,
-            )  # fmt: skip
-        if packed:
-            w_s = _load(
-                _rows(w_scales, inner, SCALE_ROW, tile * SCALE_STEP, BK // 16),
-                row_live, left // 16, BK // 16, EVEN,
-            )  # fmt: skip
-            if PAIR:
-                v_s = _load(
-                    _rows(second_scales, inner, SCALE_ROW, tile * SCALE_STEP, BK // 16),
-                    row_live, left // 16, BK // 16, EVEN,
-                )  # fmt: skip
+        at = x + tile * (BK // per)
+        xs = _load(at, tokens, live, left // per, K // per, BK // per, True, masked)
+        x_s = xs
         if FORM == "w4a4":
-            at = _rows(x_scales, tokens, K // 16, tile * (BK // 16), BK // 16)
-            mask = live[:, None]
-            if not EVEN:
-                mask = mask & (tl.arange(0, BK // 16) < left // 16)[None, :]
-            x_s = tl.load(at, mask=mask, other=0).to(tl.float8e4nv, bitcast=True)
-            w_s = w_s.to(tl.float8e4nv, bitcast=True)
-            acc = tl.dot_scaled(ws, w_s, "e2m1", xs.T, x_s, "e2m1", acc)
-            if PAIR:
-                v_s = v_s.to(tl.float8e4nv, bitcast=True)
-                other = tl.dot_scaled(vs, v_s, "e2m1", xs.T, x_s, "e2m1", other)
-        elif FORM == "w4a16":
-            x_even, x_odd = tl.split(tl.reshape(xs, (BM, BK // 2, 2)))
-            acc = _decoded_product(acc, x_even, x_odd, ws, w_s, BN, BK)
-            if PAIR:
-                other = _decoded_product(other, x_even, x_odd, vs, v_s, BN, BK)
-        else:
-            acc = tl.dot(ws, xs.T, acc, input_precision="ieee")
-            if PAIR:
-                other = tl.dot(vs, xs.T, other, input_precision="ieee")
+            at = x_scales + tile * (BK // 16)
+            x_s = _load(at, tokens, live, left // 16, K // 16, BK // 16, True, masked)
+        ws, w_s = _weights(
+            w, w_scales, tile, row_live, left, ROW, STEP, SCALE_ROW, SCALE_STEP, BN, BK, EVEN,
+            packed,
+        )  # fmt: skip
+        acc = _multiply(acc, ws, w_s, xs, x_s, BM, BN, BK, FORM)
+        if PAIR:
+            vs, v_s = _weights(
+                second, second_scales, tile, row_live, left, ROW, STEP, SCALE_ROW, SCALE_STEP,
+                BN, BK, EVEN, packed,
+            )  # fmt: skip
+            other = _multiply(other, vs, v_s, xs, x_s, BM, BN, BK, FORM)
     return acc, other

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.kernels.launch import Launch
 from engine.kernels.triton_decode import pack, quantise, unpacked
 
 
@@ -66,12 +67,15 @@ class Rounded:
         """What a kernel multiplies, and its scales; `unused` where it reads none."""
         if self.values is not None:
             return self.values, unused
-        assert self.packed is not None and self.scales is not None
+        assert self.packed is not None
+        assert self.scales is not None
         return self.packed, self.scales
 
 
 @triton.jit
-def _round_row(x, scale, packed, scales, row, K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr):
+def _round_row(
+    x, scale, packed, scales, row, K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr
+):
     """One row of K values, BK at a time."""
     unit = tl.load(scale)
     for first in range(0, K, BK):
@@ -90,9 +94,7 @@ def _round_row(x, scale, packed, scales, row, K: tl.constexpr, BK: tl.constexpr,
 
 
 @triton.jit
-def round_kernel(
-    x, scale, packed, scales, K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr
-):
+def round_kernel(x, scale, packed, scales, K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr):
     """Program t rounds row t of x [T, K] to NVFP4."""
     _round_row(x, scale, packed, scales, tl.program_id(0).to(tl.int64), K, BK, NATIVE)
 
@@ -158,28 +160,37 @@ def chunk_for(columns: int) -> int:
     return min(triton.next_power_of_2(columns), 1024)
 
 
-def prepare(
-    ids: Tensor, slots: Slots, experts: int, x: Tensor, scale: Tensor | None, rounded: Rounded | None
-) -> None:
-    """Fill `slots` from ids int64 [T, K], and with a scale round x [T, d] into `rounded`."""
-    assert ids.is_contiguous() and x.is_contiguous()
-    rounds = scale is not None
+def slots_launch(
+    ids: Tensor,
+    slots: Slots,
+    experts: int,
+    x: Tensor,
+    scale: Tensor | None,
+    rounded: Rounded | None,
+) -> Launch:
+    """Fills `slots` from ids int64 [T, K], and with a scale rounds x [T, d] into `rounded`."""
+    assert ids.is_contiguous()
+    assert x.is_contiguous()
     place, place_scales = (x, x) if rounded is None else rounded.operand(x)
-    expert_slots_kernel[(experts + (x.shape[0] if rounds else 0),)](
-        ids, slots.expert, slots.filled, slots.pairs, slots.total, ids.numel(),
-        x, scale if rounds else x, place, place_scales,
-        EXPERTS=experts, BM=slots.rows, BINS=bins_for(experts), BLOCK=block_for(ids.numel()),
-        K=x.shape[1], BK=chunk_for(x.shape[1]),
-        NATIVE=rounded is not None and rounded.packed is not None, ROUND=rounds,
-    )  # fmt: skip
+    arguments = {
+        "ids": ids, "expert": slots.expert, "filled": slots.filled, "pairs": slots.pairs,
+        "total": slots.total, "count": ids.numel(), "x": x, "scale": x if scale is None else scale,
+        "packed": place, "scales": place_scales,
+    }  # fmt: skip
+    constants = {
+        "EXPERTS": experts, "BM": slots.rows, "BINS": bins_for(experts),
+        "BLOCK": block_for(ids.numel()), "K": x.shape[1], "BK": chunk_for(x.shape[1]),
+        "NATIVE": place_scales is not x, "ROUND": scale is not None,
+    }  # fmt: skip
+    programs = experts + (0 if scale is None else x.shape[0])
+    return Launch("expert_slots", expert_slots_kernel, (programs,), arguments, constants)
 
 
-def round_rows(x: Tensor, scale: Tensor, *, native: bool) -> Rounded:
-    """x [T, K] in NVFP4 against a float32 scalar; `native` as codes, else as values in x's dtype."""
-    assert x.is_contiguous() and x.shape[1] % 16 == 0
-    rounded = Rounded.empty(*x.shape, x, native=native)
-    round_kernel[(x.shape[0],)](
-        x, scale, *rounded.operand(x),
-        K=x.shape[1], BK=chunk_for(x.shape[1]), NATIVE=native,
-    )  # fmt: skip
-    return rounded
+def round_launch(x: Tensor, scale: Tensor, rounded: Rounded) -> Launch:
+    """Rounds x [T, K] to NVFP4 against a float32 scalar."""
+    assert x.is_contiguous()
+    assert x.shape[1] % 16 == 0
+    place, place_scales = rounded.operand(x)
+    arguments = {"x": x, "scale": scale, "packed": place, "scales": place_scales}
+    constants = {"K": x.shape[1], "BK": chunk_for(x.shape[1]), "NATIVE": place_scales is not x}
+    return Launch("round", round_kernel, (x.shape[0],), arguments, constants)

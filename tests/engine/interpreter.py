@@ -29,7 +29,9 @@ def values(data: np.ndarray, dtype: tl.dtype) -> np.ndarray:
     if dtype not in NARROW:
         return data
     stored, held = _bits(dtype)
-    bits = torch.from_numpy(np.array(data, dtype=stored).view(np.int16 if held.itemsize == 2 else stored))
+    bits = torch.from_numpy(
+        np.array(data, dtype=stored).view(np.int16 if held.itemsize == 2 else stored)
+    )
     return bits.view(NARROW[dtype]).float().numpy()
 
 
@@ -95,8 +97,10 @@ def _scaled_operand(handle, scale, form, axis):
     return np.moveaxis(data, -1, axis)
 
 
-def _dot_scaled(self, a, a_scale, a_form, b, b_scale, b_form, fast, a_pack, b_pack, acc):
-    assert a_pack and b_pack, "codes are packed along the summed axis"
+def _dot_scaled(  # noqa: PLR0913 - the builder's own arguments
+    self, a, a_scale, a_form, b, b_scale, b_form, fast, a_pack, b_pack, acc
+):
+    assert all((a_pack, b_pack)), "codes are packed along the summed axis"
     left = _scaled_operand(a, a_scale, a_form, -1)
     right = _scaled_operand(b, b_scale, b_form, -2)
     return TensorHandle((acc.data + left @ right).astype(np.float32), tl.float32)
