@@ -4,6 +4,7 @@ The same code makes both, from tensors or from their shapes (tensors on torch's 
 what is compiled and counted offline is what runs.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,8 @@ class Launch:
     name: str
     kernel: Any
     grid: tuple[int, ...]
-    arguments: dict[str, Tensor | int]
-    constants: dict[str, Any]
+    arguments: Mapping[str, Tensor | int]
+    constants: Mapping[str, Any]
     warps: int = 4
     stages: int = 3
 

@@ -66,9 +66,11 @@ def expert_plan(
     if pairs > 4 * experts:
         rows = 32
     tile = expert_tile(capability, dtype)
-    # Triton 3.6 aborts on sm_100 where two products share an operand's scales.
-    together = capability[0] not in (10, 11)
-    return Plan(tile, rows, _warps(tile, dtype, native=native), 3, native, together)
+    # Triton 3.6 aborts on sm_100 where two products share an operand's scales, and four warps
+    # spilled there.
+    tcgen05 = capability[0] in (10, 11)
+    warps = 8 if tcgen05 and dtype is None else _warps(tile, dtype, native=native)
+    return Plan(tile, rows, warps, 3, native, together=not tcgen05)
 
 
 def linear_plan(

@@ -91,13 +91,14 @@ def _meta(*shape: int, dtype: torch.dtype) -> Tensor:
 def _packed(plan: Plan, *shape: int, parts: int = 1) -> tuple[Tensor, Tensor]:
     """Codes and scales of a weight of this shape, tiled."""
     *lead, columns = shape
-    return (
+    codes, scales = (
         tiling.tiled(
             _meta(*lead, columns // per, dtype=torch.uint8),
             plan.tile, per_element=per, parts=parts,
         )
         for per in (PER_BYTE, PER_SCALE)
     )  # fmt: skip
+    return codes, scales
 
 
 def _stack(step: Step, plan: Plan, rows: int, columns: int, parts: int) -> ExpertWeights:

@@ -65,7 +65,7 @@ def linear_launches(
         assert beside.tile == codes.tile
     before, seen, seen_scales = [], x, x
     if x_scale is not None:
-        rounded = Rounded.empty(*x.shape, x, native=plan.native)
+        rounded = Rounded.empty(x.shape[0], x.shape[1], x, native=plan.native)
         before = [round_launch(x, x_scale, rounded)]
         seen, seen_scales = rounded.operand(x)
     tile = codes.tile

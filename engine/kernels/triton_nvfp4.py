@@ -29,7 +29,7 @@ def wants_gradient(*tensors: Tensor) -> bool:
 def quantize_activations(x: Tensor, input_scale: Tensor) -> tuple[Tensor, Tensor]:
     """x [..., K] to packed codes uint8 [..., K/2] and scales e4m3 [..., K/16]."""
     flat = x.reshape(-1, x.shape[-1])
-    rounded = Rounded.empty(*flat.shape, x, native=True)
+    rounded = Rounded.empty(flat.shape[0], flat.shape[1], x, native=True)
     if flat.shape[0]:
         round_launch(flat, input_scale, rounded).run()
     packed, scales = (part.view(*x.shape[:-1], part.shape[-1]) for part in rounded.operand(x))
@@ -51,8 +51,8 @@ def nvfp4_linear(
     `capability` stands in for the device's, for tests.
     """
     if wants_gradient(x):
-        parts = (_linear_form(part, stacked=False) for part in (packed, scales))
-        return nvfp4_reference.nvfp4_linear(x, *parts, alpha, input_scale)
+        codes, beside = (_linear_form(part, stacked=False) for part in (packed, scales))
+        return nvfp4_reference.nvfp4_linear(x, codes, beside, alpha, input_scale)
     tokens = x.numel() // x.shape[-1]
     rows = scales.numel() * tiling.PER_SCALE // x.shape[-1]
     rounded = input_scale is not None

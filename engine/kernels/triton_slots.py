@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
+from engine.kernels.tiling import PER_BYTE, PER_SCALE
 from engine.kernels.triton_decode import pack, quantise, unpacked
 
 
@@ -41,8 +42,11 @@ class Slots:
         """Room for `pairs` pairs among `experts` experts."""
         # Every used expert but one may waste rows - 1 places; no more experts are used than pairs.
         capacity = max((pairs + min(experts, pairs) * (rows - 1)) // rows, 1)
-        sizes = (capacity, capacity, capacity * rows, 1)
-        return Slots(*(torch.empty(n, dtype=torch.int32, device=device) for n in sizes), rows)
+        expert, filled, held, total = (
+            torch.empty(size, dtype=torch.int32, device=device)
+            for size in (capacity, capacity, capacity * rows, 1)
+        )
+        return Slots(expert, filled, held, total, rows)
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,11 @@ class Rounded:
         """Room for `rows` rows."""
         if not native:
             return Rounded(None, None, like.new_empty(rows, columns))
-        make = lambda n: torch.empty(rows, n, dtype=torch.uint8, device=like.device)
-        return Rounded(make(columns // 2), make(columns // 16), None)
+        packed, scales = (
+            torch.empty(rows, columns // per, dtype=torch.uint8, device=like.device)
+            for per in (PER_BYTE, PER_SCALE)
+        )
+        return Rounded(packed, scales, None)
 
     def operand(self, unused: Tensor) -> tuple[Tensor, Tensor]:
         """What a kernel multiplies, and its scales; `unused` where it reads none."""
@@ -172,7 +179,7 @@ def slots_launch(
     assert ids.is_contiguous()
     assert x.is_contiguous()
     place, place_scales = (x, x) if rounded is None else rounded.operand(x)
-    arguments = {
+    arguments: dict[str, Tensor | int] = {
         "ids": ids, "expert": slots.expert, "filled": slots.filled, "pairs": slots.pairs,
         "total": slots.total, "count": ids.numel(), "x": x, "scale": x if scale is None else scale,
         "packed": place, "scales": place_scales,
