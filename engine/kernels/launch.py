@@ -5,9 +5,11 @@ what is compiled and counted offline is what runs.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -24,7 +26,13 @@ class Launch:
     stages: int = 3
 
     def run(self) -> None:
-        """Launch it on the current stream."""
-        self.kernel[self.grid](
-            **self.arguments, **self.constants, num_warps=self.warps, num_stages=self.stages
-        )
+        """Launch it on the current stream of the device that its tensors lie on."""
+        with self._device():
+            self.kernel[self.grid](
+                **self.arguments, **self.constants, num_warps=self.warps, num_stages=self.stages
+            )
+
+    def _device(self) -> AbstractContextManager[None]:
+        """Triton launches on the current device, whatever the tensors say."""
+        tensor = next(a for a in self.arguments.values() if isinstance(a, Tensor))
+        return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
