@@ -66,10 +66,12 @@ def expert_plan(
     if pairs > 4 * experts:
         rows = 32
     tile = expert_tile(capability, dtype)
-    # Triton 3.6 aborts on sm_100 where two products share an operand's scales, and four warps
-    # spilled there.
+    # Triton 3.6 aborts on sm_100 where two products share an operand's scales. Gate and up spilled
+    # there with four warps on FP4 units, and with eight on decoded weights.
     tcgen05 = capability[0] in (10, 11)
-    warps = 8 if tcgen05 and dtype is None else _warps(tile, dtype, native=native)
+    warps = _warps(tile, dtype, native=native)
+    if tcgen05 and dtype is None:
+        warps = 8 if native else 4
     return Plan(tile, rows, warps, 3, native, together=not tcgen05)
 
 
