@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from app.cli_kernels import register as register_kernels
 from app.cli_models import register as register_models
 from app.cli_prompts import register as register_prompts
 from app.cli_training import register as register_training
@@ -270,6 +271,7 @@ def _settings() -> Any:
 register_models(app, _settings)
 register_prompts(app, lambda: str(_settings().model))
 register_training(app, lambda: str(_settings().model))
+register_kernels(app)
 
 if __name__ == "__main__":
     main()

@@ -25,9 +25,10 @@ from engine.decode.plan import Plan
 from engine.dtypes import resolve_dtype
 from engine.events import Event, FinishEvent
 from engine.hardware import pick_device, set_threads
-from engine.kernels import ops
+from engine.kernels import ops, runs_triton
 from engine.machine.room import require_room_for
 from engine.model.quantised import count_bytes, count_weights
+from engine.model.tiles import tile_weights
 from engine.model.transformer import LLaDA2Model
 
 
@@ -99,6 +100,8 @@ class Engine:
         )
         if target.type == "cpu":
             set_threads(count_weights(model))
+        elif runs_triton(model.embedding_table):
+            tile_weights(model, torch.cuda.get_device_capability(target))
         if adapter is not None:
             check_base(adapter, folder)
             load_adapter(model, adapter)

@@ -2,11 +2,17 @@
 
 `ops(tensor)` is the one dispatch rule: the implementation is chosen by where the data lies, and
 `nvfp4_ops` is the same rule for quantised weights. `reference` and `nvfp4_reference` (plain torch)
-serve every device and are the oracle that other implementations are held against.
+serve every device and are the oracle that other implementations are held against; on an NVIDIA
+card, where triton is installed, `triton_ops` and `triton_nvfp4` take their place. Triton is
+imported when the first tensor on a card asks for it, and never on a CPU.
 """
 
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
+import torch
 from torch import Tensor
 
 from engine.kernels import nvfp4_reference, reference
@@ -14,9 +20,24 @@ from engine.kernels import nvfp4_reference, reference
 
 def ops(tensor: Tensor) -> ModuleType:
     """The operations for tensors that lie where `tensor` does."""
-    return reference
+    return import_module("engine.kernels.triton_ops") if runs_triton(tensor) else reference
 
 
 def nvfp4_ops(tensor: Tensor) -> ModuleType:
     """The operations on NVFP4 weights for tensors that lie where `tensor` does."""
-    return nvfp4_reference
+    return import_module("engine.kernels.triton_nvfp4") if runs_triton(tensor) else nvfp4_reference
+
+
+def runs_triton(tensor: Tensor) -> bool:
+    """Whether our kernels run where `tensor` lies."""
+    return tensor.is_cuda and _has_triton(tensor.device)
+
+
+@cache
+def _has_triton(device: torch.device) -> bool:
+    """AMD's cards call themselves CUDA devices too; before sm_80 there are no bf16 units."""
+    return (
+        torch.version.hip is None
+        and find_spec("triton") is not None
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+    )

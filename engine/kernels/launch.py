@@ -1,0 +1,38 @@
+"""One kernel launch as data: run it on a device, or compile it for a card that is not there.
+
+The same code makes both, from tensors or from their shapes (tensors on torch's meta device), so
+what is compiled and counted offline is what runs.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A Triton kernel with its grid, its arguments by name and its compile-time constants."""
+
+    name: str
+    kernel: Any
+    grid: tuple[int, ...]
+    arguments: Mapping[str, Tensor | int]
+    constants: Mapping[str, Any]
+    warps: int = 4
+    stages: int = 3
+
+    def run(self) -> None:
+        """Launch it on the current stream of the device that its tensors lie on."""
+        with self._device():
+            self.kernel[self.grid](
+                **self.arguments, **self.constants, num_warps=self.warps, num_stages=self.stages
+            )
+
+    def _device(self) -> AbstractContextManager[None]:
+        """Triton launches on the current device, whatever the tensors say."""
+        tensor = next(a for a in self.arguments.values() if isinstance(a, Tensor))
+        return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()

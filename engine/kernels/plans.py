@@ -1,0 +1,96 @@
+"""Tile sizes, warps and stages of the matrix kernels, by architecture, form of weight and tokens.
+
+A table and not a search: nothing may be tuned while a graph is captured, and the choice must not
+differ from run to run. Whole-program limits that shaped it: registers without spills at the sizes
+of LLaDA2.1-mini (`orl-chat kernels` prints them) and 99 KB of shared memory on sm_86, 89 and 120.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from engine.kernels.tiling import Tile
+
+Capability = tuple[int, int]
+Form = Literal["plain", "w4a16", "w4a4"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Of one kernel. `rows`: tokens (or pairs) a program has; `native`: FP4 units multiply W4A4,
+    where that is what is asked for; elsewhere it is computed on decoded weights. `together`: gate
+    and up are one loop, which reads the tokens once."""
+
+    tile: Tile
+    rows: int
+    warps: int
+    stages: int
+    native: bool
+    together: bool = True
+
+
+def has_fp4_units(capability: Capability) -> bool:
+    """Whether the matrix units take NVFP4 as it is."""
+    return capability[0] in (10, 11, 12)
+
+
+def expert_tile(capability: Capability, dtype: torch.dtype | None) -> Tile:
+    """Of a stack of experts; `dtype` None: NVFP4. Fixed when weights are tiled, for any tokens."""
+    if dtype is None:
+        # 128 rows are the least that sm_100's FP4 units take.
+        return Tile(128, 128) if has_fp4_units(capability) else Tile(64, 128)
+    return Tile(64, 64) if dtype.itemsize == 2 else Tile(64, 32)
+
+
+def linear_tile(capability: Capability, dtype: torch.dtype | None, rows: int) -> Tile:
+    """Of a dense weight of so many rows: small ones are cut finer, to occupy all processors."""
+    fine = rows < 16384
+    if dtype is None:
+        return Tile(128 if capability[0] in (10, 11) or not fine else 32, 128)
+    columns = 128 if dtype.itemsize == 2 else 32
+    return Tile(32 if fine else 64, columns)
+
+
+def expert_plan(
+    capability: Capability,
+    dtype: torch.dtype | None,
+    pairs: int,
+    experts: int,
+    *,
+    rounded: bool = False,
+) -> Plan:
+    """For `pairs` pairs among `experts` experts; `rounded`: the activations are NVFP4 too."""
+    native = rounded and dtype is None and has_fp4_units(capability)
+    rows = 8 if native and capability[0] == 12 else 16
+    if pairs > 4 * experts:
+        rows = 32
+    tile = expert_tile(capability, dtype)
+    # Triton 3.6 aborts on sm_100 where two products share an operand's scales. Gate and up spilled
+    # there with four warps on FP4 units, and with eight on decoded weights.
+    tcgen05 = capability[0] in (10, 11)
+    warps = _warps(tile, dtype, native=native)
+    if tcgen05 and dtype is None:
+        warps = 8 if native else 4
+    return Plan(tile, rows, warps, 3, native, together=not tcgen05)
+
+
+def linear_plan(
+    capability: Capability,
+    dtype: torch.dtype | None,
+    tokens: int,
+    rows: int,
+    *,
+    rounded: bool = False,
+) -> Plan:
+    """For x of so many tokens and a weight of so many rows."""
+    width = 16 if tokens <= 16 else 32 if tokens <= 32 else 64
+    native = rounded and dtype is None and has_fp4_units(capability)
+    tile = linear_tile(capability, dtype, rows)
+    return Plan(tile, width, _warps(tile, dtype, native=native), 3, native)
+
+
+def _warps(tile: Tile, dtype: torch.dtype | None, *, native: bool) -> int:
+    """Weights that are decoded in registers need twice as many of them: with four warps a tile of
+    128 rows spilled."""
+    return 8 if dtype is None and not native and tile.rows >= 128 else 4

@@ -1,0 +1,99 @@
+"""y = x w^T for weights that every token meets: plain ones in bf16 or float32, and NVFP4 in both
+its forms. One launch; W4A4 has one before it, which rounds the input."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.kernels import tiling
+from engine.kernels.launch import Launch
+from engine.kernels.plans import Plan
+from engine.kernels.tiling import PER_BYTE, PER_SCALE
+from engine.kernels.triton_decode import PRODUCT_WORTH
+from engine.kernels.triton_product import product
+from engine.kernels.triton_slots import Rounded, round_launch
+
+
+@triton.jit
+def linear_kernel(
+    x, x_codes_scales, w, w_scales, alpha, x_scale, out, M,
+    N: tl.constexpr, K: tl.constexpr, TILE: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr,
+    SCALE_TILE: tl.constexpr, SCALE_ROW: tl.constexpr, SCALE_STEP: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    """out [M, N] = alpha * x w^T; program (n, m) computes BN columns of BM rows."""
+    tile = tl.program_id(0)
+    m = tl.program_id(1) * BM + tl.arange(0, BM)
+    live = m < M
+    n = tile * BN + tl.arange(0, BN)
+    row = tl.where(live, m, 0).to(tl.int64)
+    # The head of a large vocabulary has more elements than 32 bits count.
+    first = w + tile.to(tl.int64) * TILE
+    scales = w_scales + tile.to(tl.int64) * SCALE_TILE
+    acc, _ = product(
+        x, x_codes_scales, row, live, first, scales, first, scales, n < N,
+        K, ROW, STEP, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, False,
+    )  # fmt: skip
+    if FORM != "plain":
+        worth = tl.load(alpha)
+        if SCALED:
+            worth = worth * tl.load(x_scale)
+        if FORM == "w4a16":
+            worth = worth * PRODUCT_WORTH
+        acc = acc * worth
+    at = out + row[None, :] * N + n[:, None]
+    tl.store(at, acc.to(out.dtype.element_ty), mask=live[None, :] & (n < N)[:, None])
+
+
+def linear_launches(
+    x: Tensor, weight: Tensor, plan: Plan, out: Tensor, *, scales: Tensor | None = None,
+    alpha: Tensor | None = None, x_scale: Tensor | None = None,
+) -> list[Launch]:  # fmt: skip
+    """What computes out [M, N] from x [M, K] and weight [N, K], plain or (with E4M3 scales as
+    bytes, and alpha) packed."""
+    assert x.dtype in (torch.bfloat16, torch.float32)
+    packed, scaled = scales is not None, x_scale is not None
+    form = "plain" if not packed else "w4a4" if scaled and plan.native else "w4a16"
+    codes = tiling.layout(weight, plan.tile, stacked=False, per_element=PER_BYTE if packed else 1)
+    beside = codes
+    if scales is not None:
+        beside = tiling.layout(scales, codes.tile, stacked=False, per_element=PER_SCALE)
+        assert beside.tile == codes.tile
+    before, seen, seen_scales = [], x, x
+    if x_scale is not None:
+        rounded = Rounded.empty(x.shape[0], x.shape[1], x, native=plan.native)
+        before = [round_launch(x, x_scale, rounded)]
+        seen, seen_scales = rounded.operand(x)
+    tile = codes.tile
+    product = Launch(
+        f"linear_{form}", linear_kernel,
+        (triton.cdiv(codes.rows, tile.rows), triton.cdiv(x.shape[0], plan.rows)),
+        {
+            "x": seen, "x_codes_scales": seen_scales, "w": weight,
+            "w_scales": x if scales is None else scales, "alpha": x if alpha is None else alpha,
+            "x_scale": x if x_scale is None else x_scale, "out": out, "M": x.shape[0],
+        },
+        {
+            "N": codes.rows, "K": x.shape[1], "TILE": codes.row_step, "ROW": codes.row,
+            "STEP": codes.column_step, "SCALE_TILE": beside.row_step, "SCALE_ROW": beside.row,
+            "SCALE_STEP": beside.column_step, "BM": plan.rows, "BN": tile.rows,
+            "BK": tile.columns, "EVEN": tile.divides(codes.rows, x.shape[1]), "FORM": form,
+            "SCALED": scaled,
+        },
+        plan.warps, plan.stages,
+    )  # fmt: skip
+    return [*before, product]
+
+
+def run_linear(x: Tensor, weight: Tensor, plan: Plan, rows: int, **options: Any) -> Tensor:
+    """`linear_launches` run for x [..., K], into a new tensor [..., rows]."""
+    flat = x.reshape(-1, x.shape[-1])
+    out = flat.new_empty(flat.shape[0], rows)
+    if flat.shape[0]:
+        for launch in linear_launches(flat, weight, plan, out, **options):
+            launch.run()
+    return out.view(*x.shape[:-1], rows)

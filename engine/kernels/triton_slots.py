@@ -1,0 +1,203 @@
+"""Which rows each program of an expert kernel multiplies: the slot list, built on the device.
+
+A slot is up to `rows` pairs (token, place among its K experts) of one expert. Pair p is token
+p // K. An expert with more pairs has several slots, one without has none, so the weights of unused
+experts are never read. How many slots there are is known to the device only: kernels are launched
+for the most there can be, which depends on shapes alone, and those beyond `total` end at once.
+Nothing comes to the host, so a captured graph serves every choice of experts.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.kernels.launch import Launch
+from engine.kernels.tiling import PER_BYTE, PER_SCALE
+from engine.kernels.triton_decode import pack, quantise, unpacked
+
+
+@dataclass(frozen=True)
+class Slots:
+    """expert and filled int32 [capacity], pairs int32 [capacity * rows], total int32 [1].
+
+    Undefined from `total` on, and in `pairs` from `filled` on.
+    """
+
+    expert: Tensor
+    filled: Tensor
+    pairs: Tensor
+    total: Tensor
+    rows: int
+
+    @property
+    def capacity(self) -> int:
+        """The most slots there can be."""
+        return self.expert.shape[0]
+
+    @staticmethod
+    def empty(pairs: int, experts: int, rows: int, device: torch.device) -> "Slots":
+        """Room for `pairs` pairs among `experts` experts."""
+        # Every used expert but one may waste rows - 1 places; no more experts are used than pairs.
+        capacity = max((pairs + min(experts, pairs) * (rows - 1)) // rows, 1)
+        expert, filled, held, total = (
+            torch.empty(size, dtype=torch.int32, device=device)
+            for size in (capacity, capacity, capacity * rows, 1)
+        )
+        return Slots(expert, filled, held, total, rows)
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """Activations in NVFP4: packed uint8 [T, K/2] and scales uint8 (E4M3's bytes) [T, K/16], or
+    where no unit multiplies those, `values`: code * scale [T, K] in a wider dtype, which is exact.
+    """
+
+    packed: Tensor | None
+    scales: Tensor | None
+    values: Tensor | None
+
+    @staticmethod
+    def empty(rows: int, columns: int, like: Tensor, *, native: bool) -> "Rounded":
+        """Room for `rows` rows."""
+        if not native:
+            return Rounded(None, None, like.new_empty(rows, columns))
+        packed, scales = (
+            torch.empty(rows, columns // per, dtype=torch.uint8, device=like.device)
+            for per in (PER_BYTE, PER_SCALE)
+        )
+        return Rounded(packed, scales, None)
+
+    def operand(self, unused: Tensor) -> tuple[Tensor, Tensor]:
+        """What a kernel multiplies, and its scales; `unused` where it reads none."""
+        if self.values is not None:
+            return self.values, unused
+        assert self.packed is not None
+        assert self.scales is not None
+        return self.packed, self.scales
+
+
+@triton.jit
+def _round_row(
+    x, scale, packed, scales, row, K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr
+):
+    """One row of K values, BK at a time."""
+    unit = tl.load(scale)
+    for first in range(0, K, BK):
+        column = first + tl.arange(0, BK)
+        values = tl.load(x + row * K + column, mask=column < K, other=0).to(tl.float32)
+        codes, exact, byte = quantise(values[None, :], unit, 1, BK)
+        if NATIVE:
+            half = first // 2 + tl.arange(0, BK // 2)[None, :]
+            tl.store(packed + row * (K // 2) + half, pack(codes, 1, BK), mask=half < K // 2)
+            block = first // 16 + tl.arange(0, BK // 16)[None, :]
+            tl.store(scales + row * (K // 16) + block, byte, mask=block < K // 16)
+        else:
+            numbers = unpacked(codes, exact, 1, BK).to(packed.dtype.element_ty)
+            at = packed + row * K + column[None, :]
+            tl.store(at, numbers, mask=column[None, :] < K)
+
+
+@triton.jit
+def round_kernel(x, scale, packed, scales, K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr):
+    """Program t rounds row t of x [T, K] to NVFP4."""
+    _round_row(x, scale, packed, scales, tl.program_id(0).to(tl.int64), K, BK, NATIVE)
+
+
+@triton.jit
+def _slots_of(
+    ids, expert, filled, pairs, total, me, count,
+    BM: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The slots of expert `me`: behind those of the experts before it, pairs in their order."""
+    lane = tl.arange(0, BLOCK)
+    counts = tl.zeros((BINS,), tl.int32)
+    for first in range(0, count, BLOCK):
+        at = first + lane
+        chosen = tl.load(ids + at, mask=at < count, other=BINS - 1).to(tl.int32)
+        counts += tl.histogram(chosen, BINS)
+    bins = tl.arange(0, BINS)
+    needed = tl.where(bins < BINS - 1, (counts + BM - 1) // BM, 0)
+    before = tl.sum(tl.where(bins < me, needed, 0))
+    own = tl.sum(tl.where(bins == me, counts, 0))
+    if me == 0:
+        tl.store(total, tl.sum(needed))
+    seen = tl.sum(tl.zeros((BLOCK,), tl.int32))
+    for first in range(0, count, BLOCK):
+        at = first + lane
+        mine = tl.load(ids + at, mask=at < count, other=BINS - 1).to(tl.int32) == me
+        rank = seen + tl.cumsum(mine.to(tl.int32)) - 1
+        tl.store(pairs + before * BM + rank, at, mask=mine)
+        opens = mine & (rank % BM == 0)
+        slot = before + rank // BM
+        tl.store(expert + slot, tl.zeros((BLOCK,), tl.int32) + me, mask=opens)
+        tl.store(filled + slot, tl.minimum(own - rank, BM), mask=opens)
+        seen += tl.sum(mine.to(tl.int32))
+
+
+@triton.jit
+def expert_slots_kernel(
+    ids, expert, filled, pairs, total, count, x, scale, packed, scales,
+    EXPERTS: tl.constexpr, BM: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr,
+    K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr, ROUND: tl.constexpr,
+):  # fmt: skip
+    """Program e < EXPERTS makes expert e's slots; with ROUND, EXPERTS + t rounds row t of x."""
+    me = tl.program_id(0)
+    if me < EXPERTS:
+        _slots_of(ids, expert, filled, pairs, total, me, count, BM, BINS, BLOCK)
+    elif ROUND:
+        row = (me - EXPERTS).to(tl.int64)
+        _round_row(x, scale, packed, scales, row, K, BK, NATIVE)
+
+
+def bins_for(experts: int) -> int:
+    """Of the histogram: one for each expert and one, the last, for what is no pair."""
+    return triton.next_power_of_2(experts + 1)
+
+
+def block_for(pairs: int) -> int:
+    """How many pairs a program looks at together."""
+    return min(max(triton.next_power_of_2(pairs), 32), 1024)
+
+
+def chunk_for(columns: int) -> int:
+    """How many columns of a row are rounded together."""
+    return min(triton.next_power_of_2(columns), 1024)
+
+
+def slots_launch(
+    ids: Tensor,
+    slots: Slots,
+    experts: int,
+    x: Tensor,
+    scale: Tensor | None,
+    rounded: Rounded | None,
+) -> Launch:
+    """Fills `slots` from ids int64 [T, K], and with a scale rounds x [T, d] into `rounded`."""
+    assert ids.is_contiguous()
+    assert x.is_contiguous()
+    place, place_scales = (x, x) if rounded is None else rounded.operand(x)
+    arguments: dict[str, Tensor | int] = {
+        "ids": ids, "expert": slots.expert, "filled": slots.filled, "pairs": slots.pairs,
+        "total": slots.total, "count": ids.numel(), "x": x, "scale": x if scale is None else scale,
+        "packed": place, "scales": place_scales,
+    }  # fmt: skip
+    constants = {
+        "EXPERTS": experts, "BM": slots.rows, "BINS": bins_for(experts),
+        "BLOCK": block_for(ids.numel()), "K": x.shape[1], "BK": chunk_for(x.shape[1]),
+        "NATIVE": place_scales is not x, "ROUND": scale is not None,
+    }  # fmt: skip
+    programs = experts + (0 if scale is None else x.shape[0])
+    return Launch("expert_slots", expert_slots_kernel, (programs,), arguments, constants)
+
+
+def round_launch(x: Tensor, scale: Tensor, rounded: Rounded) -> Launch:
+    """Rounds x [T, K] to NVFP4 against a float32 scalar."""
+    assert x.is_contiguous()
+    assert x.shape[1] % 16 == 0
+    place, place_scales = rounded.operand(x)
+    arguments = {"x": x, "scale": scale, "packed": place, "scales": place_scales}
+    constants = {"K": x.shape[1], "BK": chunk_for(x.shape[1]), "NATIVE": place_scales is not x}
+    return Launch("round", round_kernel, (x.shape[0],), arguments, constants)

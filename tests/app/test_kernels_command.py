@@ -1,0 +1,75 @@
+"""`orl-chat kernels`: its bounds by hand, its words without triton, its numbers with it."""
+
+import json
+from importlib.util import find_spec
+
+import pytest
+
+from app.cli import run
+from app.commands import kernels as command
+from engine.kernels.bounds import bounds, forward_bytes
+from engine.machine.memory_plan import MINI
+
+EXPERT = 3 * 512 * 2048 * 9 / 16  # gate, up and down at nine bits for two codes and their scale
+
+
+def test_bytes_of_a_forward_are_the_weights_it_meets() -> None:
+    one, many = (forward_bytes(MINI, n, context=0) for n in (100, 101))
+    assert many - one == pytest.approx(19 * EXPERT)
+    rest = one - 19 * 100 * EXPERT
+    attention = 20 * 2048 * (3072 + 2048)
+    linears = (attention + 3 * 2048 * 5120 + 19 * 3 * 2048 * 512) * 9 / 16
+    assert rest == pytest.approx(linears + 19 * 2 * 2048 * 256 + 2 * 2048 * 157184)
+    # Keys and values in bf16: 40,960 bytes a token.
+    assert forward_bytes(MINI, 100, context=10) - one == 10 * 40960
+
+
+def test_bounds_are_bandwidth_over_bytes() -> None:
+    found = {(b.card, b.distinct): b for b in bounds(MINI, packed_linears=False)}
+    bound = found["RTX 5090", 163]
+    # All but the experts in bf16: 6.8 GB.
+    assert bound.bytes == pytest.approx(6.8e9, rel=0.01)
+    assert bound.forwards_per_s == pytest.approx(1792e9 / bound.bytes)
+    with_z = bound.bytes + 2 * 2048 * 157184
+    assert bound.forwards_per_s_with_z == pytest.approx(1792e9 / with_z)
+    assert found["H200", 64].forwards_per_s > found["H200", 256].forwards_per_s
+
+
+def test_without_triton_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert run(["kernels", "--arch", "sm_120"]) == 1
+    assert "pip install 'orl-chat[kernels]'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--arch", "sm_70"], "--arch must be one of sm_80"),
+        (["--arch", "sm_120", "--activations", "int8"], "--activations must be one of auto"),
+        (["--arch", "sm_120", "--tokens", "0"], "--tokens must be from 1"),
+    ],
+)
+def test_what_is_not_known_is_named(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["kernels", *arguments]) == 1
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+@pytest.mark.slow
+def test_the_json_holds_every_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["kernels", "--arch", "sm_120", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"arch", "kernels", "launches_per_step", "bytes_per_step", "bounds"} == set(found)
+    experts = [k for k in found["kernels"] if "expert" in k["name"] and k["instruction"]]
+    assert len(experts) == 2
+    assert all("mxf4nvf4" in kernel["instruction"] for kernel in experts)
+    assert all(kernel["spills"] == 0 for kernel in found["kernels"])
+    # The two expert products read 163.3 experts in each of 19 layers, and little else.
+    read = sum(kernel["bytes"] for kernel in experts)
+    assert read == pytest.approx(19 * 163.3 * EXPERT, rel=0.02)
+    assert found["bytes_per_step"] == sum(kernel["bytes"] for kernel in found["kernels"])
