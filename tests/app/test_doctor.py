@@ -164,7 +164,7 @@ def test_the_exit_code_says_whether_chat_can_run(
 ) -> None:  # fmt: skip
     if not chat:
         models.clear()
-    monkeypatch.setattr(doctor, "probe", no_card)
+    monkeypatch.setattr(doctor, "probe", lambda large: no_card())
     for arguments in (["doctor"], ["doctor", "--json"], ["doctor", "--report", "--json"]):
         assert run(arguments) == code
         out: Any = capsys.readouterr().out
