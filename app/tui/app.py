@@ -28,7 +28,7 @@ from app.tui.ascii_only import AsciiOnly, is_needed
 from app.tui.commands import commands
 from app.tui.engine_link import EngineLink
 from app.tui.hangup import on_hangup
-from app.tui.model_choice import ModelChoice
+from app.tui.model_choice import ModelChoice, is_first_start
 from app.tui.screens.chat import ChatScreen
 from app.tui.session import ChatSession
 from app.tui.state import Problem
@@ -189,8 +189,6 @@ def _logs() -> str:
 def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int:
     """Chat until the user quits; the exit code. `engine` replaces the engine's command."""
     file = SettingsFile.open()
-    # In a file that cannot be read something may have been chosen, and nothing could be kept.
-    chosen = model is not None or file.broken or "model" in file.settings.model_fields_set
     store = Store.open(paths().store)
     command = list(engine) if engine is not None else None
     try:
@@ -199,7 +197,7 @@ def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int
             store=store,
             model=model or file.settings.model,
             make_client=lambda: EngineClient(command, log=paths().engine_log),
-            first=not chosen,
+            first=is_first_start(model, file),
         )
         code = program.run()
         return program.return_code or code or 0

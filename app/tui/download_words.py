@@ -1,10 +1,13 @@
 """The words and bars of the download screen."""
 
+from dataclasses import replace
+from pathlib import Path
+
 from rich.table import Table
 from rich.text import Text
-from textual.content import Content
 
 from app.commands.download import plan_lines
+from app.hub.messages import Planned
 from app.hub.text import size_text, time_text
 from app.text import printable
 from app.tui.download_state import DownloadState, FileRow, Stage
@@ -90,10 +93,15 @@ def total(state: DownloadState, width: int) -> Text:
     text = bar(state.done, state.total, cells)
     text.append(f"{done}\n")
     text.append(f"{moment(state)}\n", "bold")
-    about = plan_lines(state.plan)
-    for line in about:
+    about = plan_words(state.plan)
+    for line in about[:-1] if state.stage is Stage.READY else about:
         text.append(f"{printable(line)}\n", "dim")
     return text
+
+
+def plan_words(plan: Planned) -> list[str]:
+    """The plan as the command line tells it, with the cache's folder in place of a long path."""
+    return plan_lines(replace(plan, path=str(Path(plan.path).parents[2])))
 
 
 def bar(done: int, whole: int, cells: int) -> Text:
@@ -135,9 +143,11 @@ def files(state: DownloadState, width: int) -> Table:
         table.add_column(justify="right", no_wrap=True)
     rows = list(state.rows.values())
     large = rows if len(rows) <= FEW else [row for row in rows if row.size > LARGE]
+    paused = state.stage is Stage.PAUSED
     small = [row for row in rows if row not in large]
     for row in large:
-        _add(table, printable(row.path), row.size, row.done, _doing(row))
+        doing = "paused" if paused and row.state == "fetching" else _doing(row)
+        _add(table, printable(row.path), row.size, row.done, doing)
     if small:
         over = all(row.state == "checked" for row in small)
         size, done = sum(row.size for row in small), sum(row.done for row in small)
@@ -170,6 +180,8 @@ def log(state: DownloadState) -> Text:
     return Text(printable("\n".join(lines)), "dim")
 
 
-def toggle_label(state: DownloadState) -> Content:
-    """What the pause button does now."""
-    return Content("[ Go on ]" if state.stage is Stage.PAUSED else "[ Pause ]")
+def label(name: str, plain: str, state: DownloadState) -> str:
+    """A button's word, where it depends on what goes on."""
+    if name == "toggle" and state.stage is Stage.PAUSED:
+        return "Go on"
+    return "Demo meanwhile" if name == "demo" and state.running else plain

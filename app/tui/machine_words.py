@@ -4,21 +4,21 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from app.commands.download import plan_lines
 from app.hub.messages import Planned
 from app.hub.text import size_text
 from app.models import DEFAULT_REPO, DEMO
 from app.protocol import Error
 from app.text import printable
 from app.tui import welcome
+from app.tui.download_words import plan_words
 from app.tui.machine_check import Verdict
 from engine.machine.facts import Row
 
 DOWNLOAD, FOLDER = "download", "folder"
-LABELS = {
-    DOWNLOAD: "Download the checkpoint",
-    FOLDER: "I have the folder",
-    DEMO: "Use the demo",
+LABELS = {  # what is done, and a word about it
+    DOWNLOAD: ("Download the checkpoint", "wants an NVIDIA card"),
+    FOLDER: ("I have the folder", "or name another repository"),
+    DEMO: ("Use the demo", "comes with the program"),
 }
 MARKS = {"ok": "ok", "warn": " !", "no": "NO"}
 STYLES = {"ok": "green", "warn": "yellow", "no": "bold red"}
@@ -74,7 +74,7 @@ def about(choice: str, verdict: Verdict | None, plan: Planned | Error | None) ->
         return [DEFAULT_REPO, "Asking the hub for its size ...", *lines]
     if isinstance(plan, Error):
         return [DEFAULT_REPO, f"{plan.message} {plan.hint}".strip(), *lines]
-    return [*plan_lines(plan), *_room(plan), *lines]
+    return [*plan_words(plan), *_room(plan), *lines]
 
 
 def _warning(verdict: Verdict | None) -> list[str]:

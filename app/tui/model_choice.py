@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.models import DEFAULT_REPO, DEMO
+from app.settings import SettingsFile
 from app.tui.download_link import DownloadLink
 from app.tui.download_state import DownloadState, Stage
 from app.tui.machine_check import Verdict, doctor_command
@@ -15,6 +16,14 @@ from app.tui.state import Problem
 
 if TYPE_CHECKING:
     from app.tui.app import OrlChat
+
+
+def is_first_start(model: str | None, file: SettingsFile) -> bool:
+    """Whether nothing was chosen yet, neither on the command line (`model`) nor in the settings.
+
+    In a file that cannot be read something may have been chosen, and no choice could be kept.
+    """
+    return model is None and not file.broken and "model" not in file.settings.model_fields_set
 
 
 class ModelChoice:
@@ -58,15 +67,18 @@ class ModelChoice:
             self._program.push_screen(ModelsScreen(self))
 
     def choose(self, model: str, *, keep: bool = True) -> None:
-        """Load `model` and go to the chat; `keep` it for the next start."""
+        """Load `model`, unless it is in use already, and go to the chat; `keep` it for the next
+        start."""
+        program, engine = self._program, self._program.session.engine
+        in_use = model == self.now and (engine.usable or engine.coming)
         self.first = False
-        program = self._program
         if keep:
             program.session.keeper.settings(model=model)
         program.link.model = model
         while program.screen is not program.chat:
             program.pop_screen()
-        program.start_engine()
+        if not in_use:
+            program.start_engine()
 
     def use_demo_meanwhile(self) -> None:
         """Chat with the demo; a download that runs goes on, and the choice stays open."""

@@ -24,9 +24,9 @@ BUTTONS = {
     "load": "Load it and chat",
     "retry": "Try again",
     "toggle": "Pause",
-    "cancel": "Cancel, keep what came",
-    "demo": "Demo meanwhile",
-    "other": "Choose another",
+    "cancel": "Cancel, keep parts",
+    "demo": "Demo",
+    "other": "Another",
     "details": "Details",
 }
 OFFERED: dict[Stage, tuple[str, ...]] = {
@@ -49,6 +49,8 @@ class DownloadScreen(Screen[None]):
         Binding("r", "do('retry')", "again", id="download.again"),
         Binding("d", "do('demo')", "demo", id="download.demo"),
         Binding("escape", "do('other')", "back", id="download.back"),
+        Binding("pageup", "scroll(-1)", "Up", show=False),
+        Binding("pagedown", "scroll(1)", "Down", show=False),
         Binding("left,up", "app.focus_previous", "Previous", show=False),
         Binding("right,down", "app.focus_next", "Next", show=False),
     ]
@@ -111,8 +113,7 @@ class DownloadScreen(Screen[None]):
         for button in self.query(Button):
             name = button.name or ""
             button.display = name in offered
-            if name == "toggle":
-                button.label = words.toggle_label(state)
+            button.label = Content(f"[ {words.label(name, BUTTONS[name], state)} ]")
         self.refresh_bindings()
         self._focus_first()
         if state.stage is Stage.READY and self.is_current and self._models.loads_by_itself(state):
@@ -142,6 +143,11 @@ class DownloadScreen(Screen[None]):
         """A button."""
         event.stop()
         self.action_do(event.button.name or "")
+
+    def action_scroll(self, step: int) -> None:
+        """Page keys move the list."""
+        area = self.query_one("#download", VerticalScroll)
+        area.scroll_page_down(animate=False) if step > 0 else area.scroll_page_up(animate=False)
 
     def action_do(self, what: str) -> None:
         """One of BUTTONS."""

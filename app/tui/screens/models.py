@@ -150,7 +150,7 @@ class ModelsScreen(Screen[None]):
         return CHOICES[self._list.highlighted or 0]
 
     def _options(self) -> list[Option]:
-        return [Option(Text(machine_words.LABELS[choice]), id=choice) for choice in CHOICES]
+        return [Option(_row(choice, marked=False), id=choice) for choice in CHOICES]
 
     def on_key(self) -> None:
         """Whoever moves the mark keeps it where it is."""
@@ -159,6 +159,8 @@ class ModelsScreen(Screen[None]):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Say more about the choice; the hub is asked only about what may be downloaded."""
         event.stop()
+        for choice in CHOICES:  # colour alone does not show the mark everywhere
+            self._list.replace_option_prompt(choice, _row(choice, marked=choice == self._choice))
         self._show_about()
         if self._choice == DOWNLOAD and not self._asked:
             self._asked = True
@@ -228,3 +230,8 @@ class ModelsScreen(Screen[None]):
 
     def _say(self, words: str) -> None:
         self.query_one("#note", Static).update(Text(printable(words)))
+
+
+def _row(choice: str, *, marked: bool) -> Text:
+    label, note = machine_words.LABELS[choice]
+    return Text.assemble(f"{'›' if marked else ' '} {label:<25}", (note, "dim"), no_wrap=True)
