@@ -115,6 +115,7 @@ class OrlChat(App[int]):
 
     def start_engine(self) -> None:
         """Start the engine process; the one there may be ends first."""
+        self.session.engine_starting()
         self.run_worker(self.link.run(), group="engine", exclusive=True)
 
     def _keep_theme(self, theme: Theme) -> None:
@@ -129,7 +130,7 @@ class OrlChat(App[int]):
     async def action_quit(self) -> None:
         """At once: what was written so far is saved, and the engine ends."""
         self.session.close()
-        await asyncio.gather(self.link.close(timeout=0.3), self.models.download.close(timeout=0.3))
+        await asyncio.gather(self.link.close(timeout=0.3), self.models.close())
         self.exit(0)
 
     def action_help(self) -> None:

@@ -21,6 +21,7 @@ class DownloadLink:
         self._file = file
         self._limits = dict(limits or {})
         self._client: DownloadClient | None = None
+        self._asking: DownloadClient | None = None
         self.state: DownloadState | None = None
         self.changed: Callable[[DownloadState], None] = lambda state: None
 
@@ -61,7 +62,7 @@ class DownloadLink:
 
     async def plan(self, repo: str) -> Planned | Error:
         """What a download of `repo` would fetch; nothing is fetched."""
-        client = self._new_client()
+        client = self._asking = self._new_client()
         found: Planned | Error = Error("died", "The hub was not asked.", "Try again.")
         try:
             await client.start(Start(repo, only_plan=True, limits=self._limits))
@@ -90,6 +91,9 @@ class DownloadLink:
 
     async def close(self, timeout: float = 0.3) -> None:
         """The window closes."""
+        if self._asking is not None:
+            self._asking.kill()  # it has nothing to save
+            await self._asking.close(timeout)
         await self._close_client(timeout)
 
     async def _close_client(self, timeout: float = 0.3) -> None:

@@ -11,7 +11,7 @@ from app.models import DEFAULT_REPO, DEMO
 from app.settings import SettingsFile
 from app.tui.download_link import DownloadLink
 from app.tui.download_state import DownloadState, Stage
-from app.tui.machine_check import Verdict, doctor_command
+from app.tui.machine_check import Verdict, ask_doctor, doctor_command
 from app.tui.state import Problem
 
 if TYPE_CHECKING:
@@ -58,6 +58,15 @@ class ModelChoice:
     def can_run_large(self) -> bool | None:
         """Whether the checkpoint that the program is made for runs here; None while unknown."""
         return self.verdict.runs_large if self.verdict is not None else None
+
+    async def check(self) -> None:
+        """Look at the machine; `verdict` is what was found. Raises CheckFailedError."""
+        self.verdict = await ask_doctor(self.doctor)
+
+    async def close(self) -> None:
+        """The window closes, and what works for it ends."""
+        self._program.workers.cancel_group(self._program, "check")
+        await self.download.close()
 
     def show(self) -> None:
         """The screen that offers models."""

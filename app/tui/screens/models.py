@@ -20,7 +20,7 @@ from app.models import DEFAULT_REPO, DEMO, check_folder, is_repo
 from app.protocol import Error
 from app.text import printable
 from app.tui import machine_words
-from app.tui.machine_check import CheckFailedError, ask_doctor
+from app.tui.machine_check import CheckFailedError
 from app.tui.machine_words import DOWNLOAD, FOLDER
 from app.tui.model_choice import ModelChoice
 from app.tui.welcome import this_machine
@@ -28,6 +28,7 @@ from app.tui.widgets.bars import KeyBar, TopBar
 from engine.config import CheckpointError
 
 CHOICES = (DOWNLOAD, FOLDER, DEMO)
+MARK = "\u203a"
 
 
 class FolderField(Input):
@@ -64,7 +65,7 @@ class ModelsScreen(Screen[None]):
         self._trouble = ""
         self._plan: Planned | Error | None = None
         self._asked = False
-        self._moved = False
+        self._offered = 0  # where a list puts its mark by itself
 
     def compose(self) -> ComposeResult:
         yield TopBar()
@@ -87,7 +88,7 @@ class ModelsScreen(Screen[None]):
         self.query_one("#folder").display = False
         choices = self.query_one(ChoiceList)
         choices.focus()
-        choices.highlighted = CHOICES.index(self._best())
+        self._offer_best()
         self._show_rows()
         if models.verdict is None:
             self.call_after_refresh(self.action_check_again)
@@ -113,14 +114,13 @@ class ModelsScreen(Screen[None]):
         self._checking, self._trouble = True, ""
         self._show_rows()
         try:
-            self._models.verdict = await ask_doctor(self._models.doctor)
+            await self._models.check()
         except CheckFailedError as error:
             self._trouble = str(error)
         self._checking = False
         self._show_rows()
         self._show_about()
-        if not self._moved and self._list.has_focus:
-            self._list.highlighted = CHOICES.index(self._best())
+        self._offer_best()
 
     def _show_rows(self) -> None:
         machine, verdict = self._machine, self._models.verdict
@@ -128,6 +128,12 @@ class ModelsScreen(Screen[None]):
             machine, verdict, checking=self._checking, trouble=self._trouble
         )
         self.query_one("#rows", Static).update(words)
+
+    def _offer_best(self) -> None:
+        """Mark what is likely wanted, unless the user marked something."""
+        if self._list.highlighted == self._offered:
+            self._offered = CHOICES.index(self._best())
+            self._list.highlighted = self._offered
 
     def _best(self) -> str:
         """What to offer first: the model in use, else what this machine can run. Before the look
@@ -151,10 +157,6 @@ class ModelsScreen(Screen[None]):
 
     def _options(self) -> list[Option]:
         return [Option(_row(choice, marked=False), id=choice) for choice in CHOICES]
-
-    def on_key(self) -> None:
-        """Whoever moves the mark keeps it where it is."""
-        self._moved = True
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Say more about the choice; the hub is asked only about what may be downloaded."""
@@ -234,4 +236,4 @@ class ModelsScreen(Screen[None]):
 
 def _row(choice: str, *, marked: bool) -> Text:
     label, note = machine_words.LABELS[choice]
-    return Text.assemble(f"{'›' if marked else ' '} {label:<25}", (note, "dim"), no_wrap=True)
+    return Text.assemble(f"{MARK if marked else ' '} {label:<25}", (note, "dim"), no_wrap=True)

@@ -22,7 +22,7 @@ from app.tui.widgets.safe_markdown import SafeMarkdown
 from app.tui.widgets.transcript import Transcript
 
 SIZE = (100, 30)
-PATIENCE = 60.0
+PATIENCE = 25.0
 
 
 class Window:
@@ -138,5 +138,5 @@ async def window(
             yield Window(app, pilot)
         finally:
             await app.link.close()
-            await app.models.download.close()
+            await app.models.close()
             app.session.store.close()
