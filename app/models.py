@@ -75,7 +75,8 @@ def missing_from(folder: Path) -> str | None:
         return "cannot be read as a checkpoint"
     if not lacking:
         return None
-    more = f" and {len(lacking) - 1} more files" if len(lacking) > 1 else ""
+    others = len(lacking) - 1
+    more = f" and {others} more file{'s' if others > 1 else ''}" if others else ""
     return f"lacks {lacking[0]}{more} that its index names"
 
 

@@ -223,6 +223,7 @@ async def test_rows_say_what_lacks_and_the_command_that_mends_it(tmp_path: Path)
         assert squeezed(f"-> {fix}") in squeezed(shown.text)
 
 
+@pytest.mark.slow
 async def test_a_check_that_fails_says_so_and_can_be_repeated(tmp_path: Path) -> None:
     doctor = laptop(tmp_path)
     broken = tmp_path / "report.json"
@@ -263,7 +264,7 @@ async def test_the_real_doctor_in_its_own_process() -> None:
     assert {"Python", "Memory", "PyTorch", NAME, "Demo model"} <= {row.name for row in verdict.rows}
 
 
-@pytest.mark.parametrize("size", [(60, 20), (100, 30)], ids=["60x20", "100x30"])
+@pytest.mark.parametrize("size", [pytest.param((60, 20), id="60x20"), SLOW((100, 30), id="100x30")])
 async def test_the_choices_are_seen_at_every_size(
     hub: FakeHub, tmp_path: Path, size: tuple[int, int]
 ) -> None:
@@ -315,6 +316,7 @@ async def test_pause_and_go_on(hub: FakeHub, tmp_path: Path) -> None:
         assert shown.app.link.model == DEFAULT_REPO
 
 
+@pytest.mark.slow
 async def test_cancel_keeps_the_parts(hub: FakeHub, tmp_path: Path) -> None:
     hub.faults.rate = LAZY
     async with first_start(tmp_path, laptop(tmp_path)) as shown:
@@ -337,6 +339,7 @@ async def test_cancel_keeps_the_parts(hub: FakeHub, tmp_path: Path) -> None:
         await shown.shows("are here already and are kept")
 
 
+@pytest.mark.slow
 async def test_a_killed_download_process_is_a_card_and_goes_on(
     hub: FakeHub, tmp_path: Path
 ) -> None:
@@ -377,6 +380,7 @@ async def test_the_demo_meanwhile(hub: FakeHub, tmp_path: Path) -> None:
     assert SettingsFile.open().settings.model == DEFAULT_REPO
 
 
+@pytest.mark.slow
 async def test_a_download_that_fails_while_one_chats(hub: FakeHub, tmp_path: Path) -> None:
     hub.faults.rate = LAZY
     async with first_start(tmp_path, laptop(tmp_path)) as shown:
@@ -393,6 +397,7 @@ async def test_a_download_that_fails_while_one_chats(hub: FakeHub, tmp_path: Pat
         await shown.until(lambda: isinstance(shown.app.screen, ModelsScreen))
 
 
+@pytest.mark.slow
 async def test_quitting_in_the_middle_leaves_no_process(hub: FakeHub, tmp_path: Path) -> None:
     hub.faults.rate = LAZY
     async with first_start(tmp_path, laptop(tmp_path)) as shown:
@@ -474,6 +479,7 @@ async def test_an_error_is_a_card_and_can_be_tried_again(
         await stage(shown, Stage.READY)
 
 
+@pytest.mark.slow
 async def test_no_network_and_no_room(
     hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -528,7 +534,8 @@ async def test_a_folder_is_checked_and_used(tmp_path: Path) -> None:
             await name_folder(shown, text)
             wanted = squeezed(words)
             await shown.until(lambda w=wanted: w in squeezed(shown.text))  # type: ignore[misc]
-        assert squeezed(f"a checkpoint is in {good}") in squeezed(shown.text)
+        nearby = squeezed(f"a checkpoint is in {good}")
+        await shown.until(lambda: nearby in squeezed(shown.text))
         (good / "config.json").write_text('{"model_type": "llama"}')
         await name_folder(shown, str(good))
         await shown.until(lambda: "llama" in shown.text)
@@ -543,6 +550,7 @@ async def test_a_folder_is_checked_and_used(tmp_path: Path) -> None:
     assert SettingsFile.open().settings.model == str(good)
 
 
+@pytest.mark.slow
 async def test_the_name_of_a_repository_is_downloaded(hub: FakeHub, tmp_path: Path) -> None:
     hub.repo = "somebody/some-model"
     async with first_start(tmp_path, workstation(tmp_path)) as shown:
