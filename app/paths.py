@@ -50,6 +50,11 @@ class Paths:
         return self.data / "downloads"
 
     @property
+    def draft(self) -> Path:
+        """The message that was typed and not sent."""
+        return self.data / "draft.txt"
+
+    @property
     def logs(self) -> Path:
         """Log files, rotated."""
         return self.state / "log"
@@ -72,7 +77,7 @@ class Paths:
     def named(self) -> dict[str, Path]:
         """Every path by name, for `orl-chat paths` and the screens."""
         names = (
-            "settings", "store", "traces", "runs", "downloads", "log", "engine_log",
+            "settings", "store", "traces", "runs", "downloads", "draft", "log", "engine_log",
             "download_log", "cache",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}

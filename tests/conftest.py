@@ -1,7 +1,12 @@
 """Checkpoints that tests make for themselves: small, random, from a seed."""
 
 import json
+import os
 from pathlib import Path
+
+# Before torch is imported, here and in the processes that tests start: several of them share the
+# cores, and threads that wait for each other's cores take many times as long as one alone.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import tokenizers

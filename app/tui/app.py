@@ -20,6 +20,7 @@ from textual.color import Color
 from textual.screen import Screen
 from textual.theme import Theme
 
+from app import draft
 from app.client import EngineClient
 from app.paths import paths
 from app.settings import SettingsFile
@@ -102,6 +103,7 @@ class OrlChat(App[int]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        self.chat.draft = draft.take(paths().draft)
         notices = [("Settings", notice) for notice in self.session.file.notices]
         if self.theme != self._wanted_theme:
             words = f"There is no theme {self._wanted_theme!r}; Ctrl+P, Theme lists them."
@@ -130,6 +132,7 @@ class OrlChat(App[int]):
     async def action_quit(self) -> None:
         """At once: what was written so far is saved, and the engine ends."""
         self.session.close()
+        draft.keep(self.chat.draft, paths().draft)
         await asyncio.gather(self.link.close(timeout=0.3), self.models.close())
         self.exit(0)
 

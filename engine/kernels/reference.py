@@ -217,10 +217,11 @@ def _each_expert(rows: Tensor, counts: list[int], gate_up: Tensor, down: Tensor)
     """rows [P, d] sorted by expert, counts[e] of them for expert e, each through its own."""
     outputs = []
     first = 0
-    for expert, count in enumerate(counts):
+    # Not by index: the gradient of every index is as large as the whole stack.
+    for count, gates, downs in zip(counts, gate_up.unbind(0), down.unbind(0), strict=True):
         if count:
-            gate, up = linear(rows[first : first + count], gate_up[expert]).chunk(2, dim=-1)
-            outputs.append(linear(F.silu(gate) * up, down[expert]))
+            gate, up = linear(rows[first : first + count], gates).chunk(2, dim=-1)
+            outputs.append(linear(F.silu(gate) * up, downs))
             first += count
     return torch.cat(outputs)
 

@@ -57,6 +57,17 @@ class ChatView(Screen[None]):
         return cast("OrlChat", self.app)
 
     @property
+    def draft(self) -> str:
+        """What is typed and not sent."""
+        return self.query_one(Prompt).text
+
+    @draft.setter
+    def draft(self, text: str) -> None:
+        """Put it into the field, unless somebody types already."""
+        if text and not self.draft:
+            self.query_one(Prompt).put(text)
+
+    @property
     def session(self) -> ChatSession:
         """The chat behind this screen."""
         return self.program.session

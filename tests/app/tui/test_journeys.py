@@ -392,3 +392,21 @@ async def test_quit_leaves_no_engine_and_loses_nothing(tmp_path: Path) -> None:
     assert LONG.startswith(rows[1][1])
     with sqlite3.connect(paths().store) as connection:
         assert connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
+
+
+async def test_what_was_typed_and_not_sent_is_there_again(tmp_path: Path) -> None:
+    trace = Script(pace=0.001).answer(SHORT).write(tmp_path / "t")
+    text = "half a thought,\nand [more] of it ✓"
+    async with window(trace) as shown:
+        await shown.ready()
+        prompt(shown).put(text)
+        await shown.press("ctrl+q")
+    assert paths().draft.stat().st_mode & 0o077 == 0
+    async with window(trace) as shown:
+        await shown.ready()
+        await shown.until(lambda: prompt(shown).text == text)
+        assert not paths().draft.exists(), "one window has it"
+        await shown.ask("")
+        await shown.answered()
+        await shown.press("ctrl+q")
+    assert not paths().draft.exists()
