@@ -72,8 +72,11 @@ class ModelChoice:
         """The screen that offers models."""
         from app.tui.screens.models import ModelsScreen
 
-        if not any(isinstance(screen, ModelsScreen) for screen in self._program.screen_stack):
-            self._program.push_screen(ModelsScreen(self))
+        program = self._program
+        if not any(isinstance(screen, ModelsScreen) for screen in program.screen_stack):
+            program.push_screen(ModelsScreen(self))
+        while not isinstance(program.screen, ModelsScreen):
+            program.pop_screen()  # what lies over it, such as the download
 
     def choose(self, model: str, *, keep: bool = True) -> None:
         """Load `model`, unless it is in use already, and go to the chat; `keep` it for the next

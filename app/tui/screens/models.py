@@ -7,6 +7,7 @@ each choice can be made before their answers.
 
 from typing import ClassVar, cast
 
+from rich.console import RenderableType
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -52,6 +53,7 @@ class ChoiceList(OptionList):
 class ModelsScreen(Screen[None]):
     """The machine above, the choices below."""
 
+    AUTO_FOCUS = "ChoiceList"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back", id="models.back"),
         Binding("f6", "check_again", "check again", id="models.check"),
@@ -86,8 +88,6 @@ class ModelsScreen(Screen[None]):
         self.query_one("#choices").border_title = "Which model?"
         self.query_one(TopBar).show("first start" if models.first else f"now: {models.now}")
         self.query_one("#folder").display = False
-        choices = self.query_one(ChoiceList)
-        choices.focus()
         self._offer_best()
         self._show_rows()
         if models.verdict is None:
@@ -96,7 +96,8 @@ class ModelsScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Before the first choice there is no chat to go back to."""
         if action == "back":
-            return not self._models.first or self.query_one("#folder").display
+            open_field = any(field.display for field in self.query("#folder"))
+            return not self._models.first or open_field
         return True
 
     # --- the machine --------------------------------------------------------------------------
@@ -127,13 +128,13 @@ class ModelsScreen(Screen[None]):
         words = machine_words.report(
             machine, verdict, checking=self._checking, trouble=self._trouble
         )
-        self.query_one("#rows", Static).update(words)
+        self._write("#rows", words)
 
     def _offer_best(self) -> None:
         """Mark what is likely wanted, unless the user marked something."""
-        if self._list.highlighted == self._offered:
-            self._offered = CHOICES.index(self._best())
-            self._list.highlighted = self._offered
+        for choices in self.query(ChoiceList):
+            if choices.highlighted == self._offered:
+                choices.highlighted = self._offered = CHOICES.index(self._best())
 
     def _best(self) -> str:
         """What to offer first: the model in use, else what this machine can run. Before the look
@@ -176,8 +177,10 @@ class ModelsScreen(Screen[None]):
         self._show_about()
 
     def _show_about(self) -> None:
+        if not self.query(ChoiceList):
+            return
         words = machine_words.about(self._choice, self._models.verdict, self._plan)
-        self.query_one("#about", Static).update(Text(printable("\n".join(words))))
+        self._write("#about", Text(printable("\n".join(words))))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Take the choice."""
@@ -231,7 +234,12 @@ class ModelsScreen(Screen[None]):
                 self._say(str(error))
 
     def _say(self, words: str) -> None:
-        self.query_one("#note", Static).update(Text(printable(words)))
+        self._write("#note", Text(printable(words)))
+
+    def _write(self, part: str, words: RenderableType) -> None:
+        """Into a part of the screen, unless the screen was left meanwhile."""
+        for static in self.query(part).results(Static):
+            static.update(words)
 
 
 def _row(choice: str, *, marked: bool) -> Text:

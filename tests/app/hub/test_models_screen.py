@@ -581,8 +581,16 @@ async def test_later_it_is_in_the_palette(hub: FakeHub, tmp_path: Path) -> None:
         await marked(shown, "Use the demo")
         await shown.press("escape")
         await in_chat(shown)
+        for _ in range(5):  # left while the look at the machine ends
+            shown.app.models.verdict = None
+            shown.app.action_models()
+            await shown.until(lambda: isinstance(shown.app.focused, OptionList))
+            shown.app.screen.dismiss(None)
+            await in_chat(shown)
         shown.app.action_models()
         await shown.shows("now: demo")
+        await shown.until(lambda: isinstance(shown.app.focused, OptionList))
+        await marked(shown, "Use the demo")
         await shown.press("enter")
         await in_chat(shown)
         assert shown.app.link.pid == pid, "what is in use is not loaded again"
