@@ -114,6 +114,7 @@ class DownloadScreen(Screen[None]):
             name = button.name or ""
             button.display = name in offered
             button.label = Content(f"[ {words.label(name, BUTTONS[name], state)} ]")
+            button.refresh(layout=True)  # a new label alone keeps the old one's width
         self.refresh_bindings()
         self._focus_first()
         if state.stage is Stage.READY and self.is_current and self._models.loads_by_itself(state):
