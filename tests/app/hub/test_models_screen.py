@@ -215,12 +215,12 @@ async def test_rows_say_what_lacks_and_the_command_that_mends_it(tmp_path: Path)
     hardware = machine(Nvml(Gpu()), CPU_TORCH)
     fix = next(row.fix for row in hardware.rows if row.name == "PyTorch")
     async with first_start(tmp_path, report_of(hardware, tmp_path), size=(150, 60)) as shown:
-        await shown.shows("PyTorch")
+        await shown.until(lambda: squeezed(f"-> {fix}") in squeezed(shown.text))
+        await shown.until(lambda: "ok Terminal" in shown.text)  # the last row
         lines = [line for line in shown.text.splitlines() if re.match(r" (ok|NO| !) ", line)]
         states = [line[1:3] for line in lines]
         assert states == sorted(states, key=["NO", " !", "ok"].index)
         assert {"ok", "NO"} <= set(states)
-        assert squeezed(f"-> {fix}") in squeezed(shown.text)
 
 
 @pytest.mark.slow
