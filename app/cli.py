@@ -214,6 +214,7 @@ def evaluate(
 
 @app.command()
 def doctor(
+    model: Model = None,
     as_json: Json = False,
     report: Annotated[
         bool, typer.Option("--report", help="Without personal data, for a bug report.")
@@ -224,7 +225,7 @@ def doctor(
     def command() -> int:
         from app.commands.doctor import doctor as tell
 
-        return tell(as_json=as_json, for_bug_report=report)
+        return tell(as_json=as_json, for_bug_report=report, model=model)
 
     _end(command)
 

@@ -8,16 +8,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from app.models import DEFAULT_REPO, DEMO, is_whole, resolve_model
+from app.hub.plan import KNOWN
+from app.models import AUTO, DEFAULT_REPO, DEMO, is_repo, is_whole, resolve_model
 from app.paths import ensure, paths
 from app.settings import SettingsFile
 from app.text import printable
 from app.version import VERSION
-from engine.config import CheckpointError
-from engine.hardware import Hardware, Row, probe
+from engine.config import CheckpointError, ModelConfig
+from engine.hardware import Hardware, Large, Row, probe
 from engine.machine.facts import Card
-from engine.machine.memory_plan import EXPERTS, MINI, Fit, weight_bytes
-from engine.machine.room import gib
+from engine.machine.memory_plan import MINI, UNQUANTISED, Fit, weight_bytes
+from engine.machine.room import gib, quantised_in
 from engine.machine.self_test import self_test
 
 MARKS = {"ok": "ok", "warn": "!", "no": "NO"}
@@ -70,18 +71,53 @@ class Report:
         return printable("\n".join(lines))
 
 
-def examine(hardware: Hardware | None = None, test: Callable[[str], Row] | None = None) -> Report:
+def examine(
+    hardware: Hardware | None = None,
+    test: Callable[[str], Row] | None = None,
+    *,
+    model: str | None = None,
+) -> Report:
     """The hardware's rows (None: this machine's), those of a self-test (None: the real one) on its
-    device, and those of the files and models."""
-    hardware, tests = _tested(hardware or probe(), test or self_test)
+    device, and those of the files and models.
+
+    `model` is what memory and disk are judged by (None: the settings' model; the checkpoint that
+    the program is made for, where that is the demo or left open).
+    """
+    model = model or SettingsFile.open().settings.model
+    if model in (AUTO, DEMO):
+        model = DEFAULT_REPO
+    wanted = large_of(model)
+    hardware, tests = _tested(hardware or probe(large=wanted), test or self_test)
     demo = _model_row("Demo model", DEMO, "reinstall orl-chat.", missing="no")
-    fetch = f"orl-chat download {DEFAULT_REPO}" if hardware.runs_large else ""
-    large = _model_row("Large model", DEFAULT_REPO, fetch, missing="warn")
-    files = [demo, large, *_disk_rows(hardware, large), _settings_row(), _store_row()]
+    large = _model_row("Large model", model, _mend(model, hardware), missing="warn")
+    disk = _disk_rows(hardware, large, wanted)
+    files = [demo, large, *disk, _settings_row(), _store_row()]
     rows = (*hardware.rows, *tests, *files, _terminal_row())
     any_model = demo.state == "ok" or (large.state == "ok" and hardware.runs_large)
     can_chat = hardware.can_chat and any_model
     return Report(VERSION, hardware.summary, can_chat, hardware.can_finetune, rows, hardware)
+
+
+def large_of(model: str) -> Large:
+    """What `model` takes: by its own config where it is on this machine, by LLaDA2.1-mini's where
+    it is one of the known repositories. Anything else counts as the default checkpoint."""
+    if model == DEFAULT_REPO:
+        return Large()
+    try:
+        found = resolve_model(model)
+        config, quantised = ModelConfig.from_pretrained(found.path), quantised_in(found.path)
+    except CheckpointError:
+        if model in KNOWN:
+            return Large(f"{model.partition('/')[2]} in bf16", MINI, UNQUANTISED)
+        return Large()
+    return Large(f"{found.name} in NVFP4" if quantised else found.name, config, quantised)
+
+
+def _mend(model: str, hardware: Hardware) -> str:
+    """The command that brings `model` here, where it would run."""
+    if is_repo(model):
+        return f"orl-chat download {model}" if hardware.runs_large else ""
+    return "choose another model: Ctrl+P, Models."
 
 
 def _tested(hardware: Hardware, test: Callable[[str], Row]) -> tuple[Hardware, list[Row]]:
@@ -137,7 +173,7 @@ def _model_row(name: str, model: str, fix: str, *, missing: Any) -> Row:
     return Row(name, "ok", str(folder))
 
 
-def _disk_rows(hardware: Hardware, large: Row) -> list[Row]:
+def _disk_rows(hardware: Hardware, large: Row, wanted: Large) -> list[Row]:
     """Room for the large model, where it would run and is not there yet."""
     if large.state == "ok" or not hardware.runs_large:
         return []
@@ -149,8 +185,8 @@ def _disk_rows(hardware: Hardware, large: Row) -> list[Row]:
         free = shutil.disk_usage(there).free
     except (ImportError, OSError, StopIteration):
         return []
-    size = sum(weight_bytes(MINI, EXPERTS).values())
-    found, need = f"{gib(free)} free in {folder}", f"{gib(size)} for the large model"
+    size = sum(weight_bytes(wanted.config, wanted.quantised).values())
+    found, need = f"{gib(free)} free in {folder}", f"{gib(size)} for {wanted.name}"
     if free > size:
         return [Row("Disk", "ok", found, need)]
     return [Row("Disk", "warn", found, need, "free some, or set HF_HOME to a larger disk.")]

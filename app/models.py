@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.config import CheckpointError
+from engine.config import CheckpointError, ModelConfig
 
 DEMO = "demo"
 AUTO = "auto"
@@ -48,23 +48,70 @@ def resolve_model(model: str, can_chat: Callable[[], bool] | None = None) -> Mod
         return ModelFolder(path.resolve().name, path)
     if path.exists():
         raise CheckpointError(f"{model} is a file; name the folder that holds the checkpoint.")
-    if not _REPO.fullmatch(model) or model.count("/") != 1:
+    if not is_repo(model):
         raise CheckpointError(f"There is no folder {model!r}; name a checkpoint folder or 'demo'.")
     return _repository(model)
 
 
 def is_whole(folder: Path) -> bool:
     """Whether every file that the checkpoint names is there (not whether it is undamaged)."""
+    return missing_from(folder) is None
+
+
+def missing_from(folder: Path) -> str | None:
+    """What a checkpoint in `folder` lacks, as the end of a sentence ("has no config.json"); None
+    when every file that it names is there."""
     try:
-        if not (folder / "config.json").is_file() or not (folder / "tokenizer.json").is_file():
-            return False
+        for name in ("config.json", "tokenizer.json"):
+            if not (folder / name).is_file():
+                return f"has no {name}"
         index = folder / "model.safetensors.index.json"
         if not index.exists():
-            return (folder / "model.safetensors").is_file()
-        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        return all((folder / name).is_file() for name in set(names))
+            whole = (folder / "model.safetensors").is_file()
+            return None if whole else "has no model.safetensors and no index of several"
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        lacking = sorted(name for name in names if not (folder / name).is_file())
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return False
+        return "cannot be read as a checkpoint"
+    if not lacking:
+        return None
+    others = len(lacking) - 1
+    more = f" and {others} more file{'s' if others > 1 else ''}" if others else ""
+    return f"lacks {lacking[0]}{more} that its index names"
+
+
+def check_folder(text: str) -> Path:
+    """The absolute folder that a user means by `text`, which holds a checkpoint that can be tried.
+
+    Reads config.json and the index, no weights, and asks nobody: what it refuses is refused within
+    a moment.
+
+    Raises:
+        CheckpointError: in one sentence.
+    """
+    path = Path(os.path.abspath(os.path.expanduser(text)))
+    if path.is_file():
+        raise CheckpointError(f"{path} is a file; name the folder that holds it.")
+    if not path.is_dir():
+        raise CheckpointError(f"There is no folder {path}.")
+    if (lack := missing_from(path)) is not None:
+        raise CheckpointError(f"{path} {lack}{_nearby(path)}.")
+    ModelConfig.from_pretrained(path)
+    return path
+
+
+def _nearby(path: Path) -> str:
+    """Where the checkpoint may be instead: people name the folder above it, or the hub cache's."""
+    for pattern in ("*", "snapshots/*"):
+        for inner in sorted(path.glob(pattern)):
+            if inner.is_dir() and is_whole(inner):
+                return f"; a checkpoint is in {inner}"
+    return ""
+
+
+def is_repo(text: str) -> bool:
+    """Whether `text` could be the name of a repository: owner/name."""
+    return _REPO.fullmatch(text) is not None
 
 
 def _auto(can_chat: Callable[[], bool]) -> ModelFolder:

@@ -6,9 +6,10 @@ import shutil
 from app.doctor import WIDTH, examine
 
 
-def doctor(*, as_json: bool, for_bug_report: bool) -> int:
-    """Look and print; the exit code is 0 when chat can run, be it the demo on the processor."""
-    found = examine()
+def doctor(*, as_json: bool, for_bug_report: bool, model: str | None = None) -> int:
+    """Look and print; the exit code is 0 when chat can run, be it the demo on the processor.
+    `model` is what memory and disk are judged by (None: the settings' model)."""
+    found = examine(model=model)
     if for_bug_report:
         from app.report import for_bug_report as without_personal_data
 

@@ -212,7 +212,7 @@ def progress_line(now: Progress) -> str:
 def event_lines(event: Event) -> list[str]:
     """What `event` says to people."""
     if isinstance(event, Planned):
-        return _plan_lines(event)
+        return plan_lines(event)
     if isinstance(event, Notice):
         return [event.text]
     if isinstance(event, Retry):
@@ -233,7 +233,8 @@ def event_lines(event: Event) -> list[str]:
     return []
 
 
-def _plan_lines(plan: Planned) -> list[str]:
+def plan_lines(plan: Planned) -> list[str]:
+    """What would be fetched, from where and with what, and the room for it: no secret in it."""
     about = [
         f"{plan.repo} at {plan.commit[:7]}",
         f"{size_text(plan.total)} in {len(plan.files)} files",

@@ -10,7 +10,7 @@ import gc
 import logging
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from rich.text import Text
@@ -29,6 +29,7 @@ from app.tui.ascii_only import AsciiOnly, is_needed
 from app.tui.commands import commands
 from app.tui.engine_link import EngineLink
 from app.tui.hangup import on_hangup
+from app.tui.model_choice import ModelChoice, is_first_start
 from app.tui.screens.chat import ChatScreen
 from app.tui.session import ChatSession
 from app.tui.state import Problem
@@ -42,7 +43,11 @@ HELP = "this page, for the part that has the focus (? outside text)"
 
 
 class OrlChat(App[int]):
-    """Holds what outlives a screen: the session, the engine, the settings."""
+    """Holds what outlives a screen: the session, the engine, the settings, a download.
+
+    With `first` nothing was chosen yet: the choice comes first, and the engine after it. `doctor`
+    replaces the command of the look at the machine, `limits` a download's.
+    """
 
     TITLE = "orl-chat"
     CSS_PATH = "orl_chat.tcss"
@@ -63,11 +68,15 @@ class OrlChat(App[int]):
         store: Store,
         model: str,
         make_client: Callable[[], EngineClient],
+        first: bool = False,
+        doctor: Sequence[str] | None = None,
+        limits: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__()
         self.chat = ChatScreen()
         self.session = ChatSession(store, file, self.chat)
         self.link = EngineLink(self.session, model, make_client)
+        self.models = ModelChoice(self, first=first, doctor=doctor, limits=limits)
         settings = file.settings
         for theme in THEMES:
             self.register_theme(theme)
@@ -89,6 +98,8 @@ class OrlChat(App[int]):
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.call_later, self.action_quit)
         on_hangup(lambda: loop.call_soon_threadsafe(self.call_later, self.action_quit))
+        if self.models.first:
+            self.models.show()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -101,10 +112,12 @@ class OrlChat(App[int]):
             notices.append(("Chats", self.session.store.notice))
         for title, notice in notices:
             self.chat.problem(Problem(title, notice))
-        self.start_engine()
+        if not self.models.first:
+            self.start_engine()
 
     def start_engine(self) -> None:
         """Start the engine process; the one there may be ends first."""
+        self.session.engine_starting()
         self.run_worker(self.link.run(), group="engine", exclusive=True)
 
     def _keep_theme(self, theme: Theme) -> None:
@@ -120,7 +133,7 @@ class OrlChat(App[int]):
         """At once: what was written so far is saved, and the engine ends."""
         self.session.close()
         draft.keep(self.chat.draft, paths().draft)
-        await self.link.close(timeout=0.3)
+        await asyncio.gather(self.link.close(timeout=0.3), self.models.close())
         self.exit(0)
 
     def action_help(self) -> None:
@@ -134,6 +147,10 @@ class OrlChat(App[int]):
         bindings = [active.binding for active in actives]
         keys, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
         self.push_screen(HelpScreen(keys, editing))
+
+    def action_models(self) -> None:
+        """What this machine can do, and which model to use."""
+        self.models.show()
 
     def action_log(self) -> None:
         """The end of both logs."""
@@ -184,6 +201,7 @@ def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int
             store=store,
             model=model or file.settings.model,
             make_client=lambda: EngineClient(command, log=paths().engine_log),
+            first=is_first_start(model, file),
         )
         code = program.run()
         return program.return_code or code or 0

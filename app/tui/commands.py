@@ -19,6 +19,9 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     yield SystemCommand("Chats", "Search, open, rename, delete (Ctrl+O)", chat.action_open_chat)
     yield SystemCommand("Again", "Answer the last question once more (Ctrl+R)", chat.action_again)
     yield SystemCommand("Block view", "Live, slow motion or off (Ctrl+T)", chat.action_block_view)
+    yield SystemCommand(
+        "Models", "Download one, choose one, check the machine", program.action_models
+    )
     for name, (threshold, editing) in PRESETS.items():
         yield SystemCommand(
             f"Preset: {name}",

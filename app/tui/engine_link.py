@@ -8,13 +8,16 @@ from app.tui.session import ChatSession
 
 
 class EngineLink:
-    """The session's engine. `run` once for each process; it returns when the process is over."""
+    """The session's engine. `run` once for each process; it returns when the process is over.
+
+    `model` is what the next process loads.
+    """
 
     def __init__(
         self, session: ChatSession, model: str, make_client: Callable[[], EngineClient]
     ) -> None:
         self._session = session
-        self._model = model
+        self.model = model
         self._make_client = make_client
         self._client: EngineClient | None = None
 
@@ -35,7 +38,7 @@ class EngineLink:
             session.handle(EngineDied(error.errno or 1, f"The engine cannot be started: {error}"))
             return
         session.send = client.send
-        client.send(LoadModel(self._model))
+        client.send(LoadModel(self.model))
         async for message in client.messages():
             if client is not self._client:
                 return

@@ -177,8 +177,10 @@ class ChatSession:
                 self._died(message)
 
     def engine_starting(self) -> None:
-        """A new engine process is on its way."""
+        """A new engine process is on its way; what the one before was writing is cut short."""
         self.engine = EngineState()
+        if self.turn is not None and self.turn.sent:
+            self._end(self.turn, "error")
         self.view.engine_changed()
 
     def _engine(self, message: Hello | Loading | Ready | Gpu) -> None:
@@ -237,9 +239,8 @@ class ChatSession:
 
     def _died(self, death: EngineDied) -> None:
         self.engine = EngineState(Phase.DEAD)
-        turn = self.turn
-        if turn is not None and turn.sent:
-            self._end(turn, "error")
+        if self.turn is not None and self.turn.sent:
+            self._end(self.turn, "error")
         self.view.engine_changed()
         kept = "What was written is kept. Restart the engine to go on with this chat."
         self.view.problem(

@@ -16,6 +16,7 @@ from engine.machine.memory_plan import (
 from engine.machine.system import read_system
 
 _NAMED_PROCESSES = 4
+_QUICK = 2 << 30  # bytes of a model that a processor is fast enough for, its runtime included
 
 
 class NotEnoughRoomError(ValueError):
@@ -41,7 +42,7 @@ def require_room_for(folder: Path, device: str, width: int) -> None:
         NotEnoughRoomError: as `require_room`.
         CheckpointError: config.json cannot be used.
     """
-    config, quantised = ModelConfig.from_pretrained(folder), _quantised(folder)
+    config, quantised = ModelConfig.from_pretrained(folder), quantised_in(folder)
     require_room(config, device=device, free=_free_now(device), width=width, quantised=quantised)
 
 
@@ -55,7 +56,7 @@ def _free_now(device: str) -> int:
     return free
 
 
-def _quantised(folder: Path) -> frozenset[Kind]:
+def quantised_in(folder: Path) -> frozenset[Kind]:
     """The most that a checkpoint may hold in NVFP4, by its own word: a refusal must be certain."""
     declared = read_json(folder / "config.json").get("quantization_config")
     return LINEARS if declared or (folder / "hf_quant_config.json").exists() else UNQUANTISED
@@ -103,7 +104,8 @@ def chat_row(model: str, fit: Fit, card: Card | None, system: System) -> Row:
         return Row(name, "warn", found)
     if fit.fits:
         found += f", enough for {fit.context:,} tokens of context"
-        return Row(name, "ok", found if card else f"{found}, but a processor is very slow with it")
+        slow = card is None and fit.plan.total > _QUICK
+        return Row(name, "ok", f"{found}, but a processor is very slow with it" if slow else found)
     found, need = found + held_by(card), f"{gib(fit.missing)} more"
     if fit.usable:
         return Row(name, "warn", found, need, f"a context of up to {fit.context:,} tokens fits.")
@@ -114,7 +116,7 @@ def chat_row(model: str, fit: Fit, card: Card | None, system: System) -> Row:
 def finetune_row(model: str, fit: Fit, card: Card | None, system: System) -> Row:
     """What finetuning `model` takes, by estimate. Nobody trains it on a processor."""
     name = "Finetune memory"
-    if card is None:
+    if card is None and fit.plan.total > _QUICK:
         return Row(name, "warn", f"{model} is too large for a processor; the demo model is not")
     found = f"by estimate {_needed(model, fit, card)}"
     if fit.fits:

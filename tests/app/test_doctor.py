@@ -1,6 +1,7 @@
 """`orl-chat doctor`: what it says in words, as data and with its exit code."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ import pytest
 
 from app import doctor
 from app.cli import run
-from app.doctor import Report, examine
+from app.doctor import Report, examine, large_of
 from app.models import DEFAULT_REPO, ModelFolder
+from app.settings import SettingsFile
 from engine.config import CheckpointError
-from engine.hardware import Hardware, Row
+from engine.hardware import Hardware, Large, Row
 from engine.machine.self_test import NAME
 from tests.engine.stand_ins import CPU_TORCH, Gpu, Nvml, Torch, machine, no_nvml, raising, row
 
@@ -164,7 +166,7 @@ def test_the_exit_code_says_whether_chat_can_run(
 ) -> None:  # fmt: skip
     if not chat:
         models.clear()
-    monkeypatch.setattr(doctor, "probe", no_card)
+    monkeypatch.setattr(doctor, "probe", lambda large: no_card())
     for arguments in (["doctor"], ["doctor", "--json"], ["doctor", "--report", "--json"]):
         assert run(arguments) == code
         out: Any = capsys.readouterr().out
@@ -172,3 +174,53 @@ def test_the_exit_code_says_whether_chat_can_run(
             assert json.loads(out)["can_chat"] is chat
         else:
             assert "no NVIDIA card" in out
+
+
+def test_memory_and_disk_are_judged_by_the_settings_model(models: dict[str, Path]) -> None:
+    default = large_of(DEFAULT_REPO)
+    bf16 = large_of("inclusionAI/LLaDA2.1-mini")
+    assert (default.name, bf16.name) == ("LLaDA2.1-mini in NVFP4", "LLaDA2.1-mini in bf16")
+    SettingsFile.open().set(model="inclusionAI/LLaDA2.1-mini")
+    report = examine(machine(large=bf16), passes)
+    assert found(report, "Large model").found == "not on this machine"
+    chat = found(report, "Chat memory")
+    assert (chat.state, "LLaDA2.1-mini in bf16 needs" in chat.found) == ("no", True)
+    report = examine(machine(), passes, model="inclusionAI/LLaDA2.1-mini")
+    assert "orl-chat download inclusionAI/LLaDA2.1-mini" in found(report, "Large model").fix
+    assert found(report, "Disk").need == "30.3 GiB for LLaDA2.1-mini in bf16"
+    assert examine(machine(), passes, model=DEFAULT_REPO).to_json()["runs_large"]
+
+
+def test_a_folder_is_judged_by_its_own_config(models: dict[str, Path], tmp_path: Path) -> None:
+    folder = models["mine"] = tmp_path / "mine"
+    shutil.copytree(Path(__file__).parents[2] / "assets" / "demo", folder)
+    mine = large_of("mine")
+    assert mine.config.num_hidden_layers < 20
+    assert mine.name == "mine"
+    report = examine(machine(no_nvml(), CPU_TORCH, large=mine), passes, model="mine")
+    assert "very slow" not in found(report, "Chat memory").found, "it is small"
+    assert "too large" not in found(report, "Finetune memory").found
+    assert found(report, "Large model").found == str(folder)
+
+
+@pytest.mark.parametrize("model", ["auto", "demo", "somebody/unknown", "/no/such/folder"])
+def test_what_says_nothing_counts_as_the_default(model: str, models: dict[str, Path]) -> None:
+    if model not in ("auto", "demo"):
+        assert large_of(model) == Large()
+    report = examine(no_card(), passes, model=model)
+    assert "LLaDA2.1-mini in NVFP4 needs" in found(report, "Chat memory").found
+
+
+def test_the_command_passes_the_model_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Large] = []
+
+    def record(large: Large) -> Hardware:
+        asked.append(large)
+        return no_card()
+
+    monkeypatch.setattr(doctor, "probe", record)
+    assert run(["doctor", "--json", "--model", "inclusionAI/LLaDA2.0-mini"]) == 0
+    capsys.readouterr()
+    assert [large.name for large in asked] == ["LLaDA2.0-mini in bf16"]

@@ -127,7 +127,7 @@ def test_names_of_nobody_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_on_the_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr(doctor, "probe", lambda: machine(Nvml(GPU, names=NAMES), Torch(GPU)))
+    monkeypatch.setattr(doctor, "probe", lambda large: machine(Nvml(GPU, names=NAMES), Torch(GPU)))
     monkeypatch.setattr(doctor, "self_test", lambda device: Row("FP4 self-test", "ok", ""))
     run(["doctor", "--report"])
     out = capsys.readouterr().out

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app import models
-from app.models import DEFAULT_REPO, is_whole, resolve_model
+from app.models import DEFAULT_REPO, check_folder, is_whole, missing_from, resolve_model
 from engine.config import CheckpointError
 
 
@@ -128,3 +128,37 @@ def test_a_damaged_index_is_not_whole(tmp_path: Path, index: str) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert not is_whole(tmp_path)
+
+
+def test_what_lacks_is_named(tmp_path: Path) -> None:
+    assert missing_from(tmp_path) == "has no config.json"
+    (tmp_path / "config.json").write_text("{}")
+    assert missing_from(tmp_path) == "has no tokenizer.json"
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert missing_from(tmp_path) == "has no model.safetensors and no index of several"
+    index = tmp_path / "model.safetensors.index.json"
+    for text in ("[]", "{", '{"weight_map": {"a": 3}}'):
+        index.write_text(text)
+        assert missing_from(tmp_path) == "cannot be read as a checkpoint"
+    index.write_text('{"weight_map": {"a": "x.safetensors", "b": "y.safetensors", "c": "z"}}')
+    (tmp_path / "y.safetensors").write_text("")
+    assert missing_from(tmp_path) == "lacks x.safetensors and 1 more file that its index names"
+    (tmp_path / "x.safetensors").write_text("")
+    (tmp_path / "z").write_text("")
+    assert missing_from(tmp_path) is None
+
+
+def test_a_folder_that_a_user_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = resolve_model("demo").path
+    assert check_folder(str(demo)) == demo
+    monkeypatch.setenv("HOME", str(demo.parent))
+    assert check_folder("~/demo") == demo
+    monkeypatch.chdir(demo.parent)
+    assert check_folder("demo") == demo, "absolute, since the next start is elsewhere"
+    with pytest.raises(CheckpointError, match=r"has no config.json; a checkpoint is in .*demo\.$"):
+        check_folder(str(demo.parent))
+    cached = tmp_path / "models--a--b" / "snapshots"
+    cached.mkdir(parents=True)
+    (cached / "0123").symlink_to(demo)
+    with pytest.raises(CheckpointError, match=r"a checkpoint is in .*snapshots/0123\.$"):
+        check_folder(str(cached.parent))

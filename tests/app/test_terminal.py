@@ -38,16 +38,16 @@ class Terminal:
         command = ["tmux", "-S", self._socket, "-f", os.devnull, *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    def start(self) -> None:
+    def start(self, *arguments: str) -> None:
         """Run orl-chat in a shell, which stays when the program ends."""
         columns, rows = self._size
         self.tmux("new-session", "-d", "-x", str(columns), "-y", str(rows), "sh")
-        self.run_program()
+        self.run_program(*arguments)
 
-    def run_program(self) -> None:
+    def run_program(self, *arguments: str) -> None:
         # Without the caller's idea of a size, which would outweigh the pane's.
         home = f"env -u COLUMNS -u LINES ORL_CHAT_HOME={self._home}"
-        program = f"{home} {sys.executable} -m app.cli --model demo"
+        program = f"{home} {sys.executable} -m app.cli {' '.join(arguments)}"
         self.keys(f"clear; cd {ROOT}; {program}; echo ended with $?", "Enter")
 
     def keys(self, *keys: str) -> None:
@@ -81,7 +81,7 @@ class Terminal:
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     it = Terminal(tmp_path)
-    it.start()
+    it.start("--model", "demo")
     yield it
     subprocess.run(["tmux", "-S", str(tmp_path / "tmux"), "kill-server"], check=False)
 
@@ -109,12 +109,40 @@ def test_first_start_question_quit_and_start_again(terminal: Terminal) -> None:
     terminal.keys("C-q")
     terminal.wait("ended with 0")
     assert gone(processes)
-    terminal.run_program()
+    terminal.run_program("--model", "demo")
     terminal.wait("What is 6 x 7?")  # among the recent chats
     terminal.keys("C-o")
     terminal.wait(lambda screen: "Search titles" in screen and "I split 7" in screen)
     terminal.keys("Enter")
     terminal.wait(lambda screen: "42" in screen and finished(screen))
+
+
+def test_nothing_chosen_yet_the_demo_is_one_enter_away(tmp_path: Path) -> None:
+    """The real doctor in its process, the real demo behind the choice, which is kept."""
+    terminal = Terminal(tmp_path, size=(60, 20))
+    terminal.start()
+    try:
+        terminal.wait("Which model?")
+        terminal.wait("\u203a Use the demo")
+        terminal.wait(lambda screen: "the demo model runs" in " ".join(screen.split()))
+        terminal.keys("Enter")
+        terminal.wait("Ready")
+        terminal.keys("C-p")
+        terminal.wait("Search")
+        terminal.type("Models")
+        terminal.wait("check the machine")
+        terminal.keys("Enter")
+        terminal.wait("now: demo")
+        terminal.keys("Escape")
+        terminal.wait("Ready")
+        processes = terminal.processes()
+        terminal.keys("C-q")
+        terminal.wait("ended with 0")
+        assert gone(processes)
+        terminal.run_program()
+        assert "Which model?" not in terminal.wait("Ready")
+    finally:
+        terminal.tmux("kill-server")
 
 
 def test_numbers_change_and_esc_keeps_the_text(terminal: Terminal) -> None:

@@ -130,6 +130,11 @@ class ChatScreen(ChatView):
             self.program.start_engine()
         elif event.action == "again":
             self.action_again()
+        elif event.action == "models":
+            self.program.action_models()
+            return
+        elif event.action == "load":
+            self.program.models.load_download()
         self.query_one(Prompt).focus()
 
     def on_key(self, event: events.Key) -> None:

@@ -84,7 +84,7 @@ class ChatView(Screen[None]):
     def engine_changed(self) -> None:
         """Top bar, status line, device figures, and the start card's words."""
         engine = self.session.engine
-        self.query_one(TopBar).show(status.what_answers(engine, self.session.settings))
+        self.refresh_top()
         for card in self.query(WelcomeCard):
             card.show(engine)
         self.refresh_figures()
@@ -169,6 +169,12 @@ class ChatView(Screen[None]):
         # Nothing can be asked before a restart; who is typing goes on typing.
         if "restart" in problem.actions and prompt.has_focus and not prompt.text:
             card.take_focus()
+
+    def refresh_top(self) -> None:
+        """What answers, and how far a download is."""
+        answers = status.what_answers(self.session.engine, self.session.settings)
+        parts = (self.program.models.words(), answers)
+        self.query_one(TopBar).show(" · ".join(part for part in parts if part))
 
     def refresh_figures(self) -> None:
         """The Live panel and the open block."""

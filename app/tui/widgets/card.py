@@ -11,7 +11,14 @@ from textual.widgets import Button, Static
 from app.text import printable
 from app.tui.state import Problem
 
-LABELS = {"restart": "Restart", "again": "Again", "details": "Details", "dismiss": "Dismiss"}
+LABELS = {
+    "restart": "Restart",
+    "again": "Again",
+    "load": "Load it",
+    "models": "Models",
+    "details": "Details",
+    "dismiss": "Dismiss",
+}
 
 
 class ProblemCard(Widget):

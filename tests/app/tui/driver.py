@@ -118,9 +118,11 @@ async def window(
     store: Store | None = None,
     size: tuple[int, int] = SIZE,
     command: list[str] | None = None,
+    options: dict[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[Window]:
-    """The program with a recording behind it; its engine is gone afterwards."""
+    """The program with a recording behind it; its processes are gone afterwards. `options` are
+    more arguments of the program."""
     file = SettingsFile.open()
     if settings:
         file.set(**settings)
@@ -128,12 +130,13 @@ async def window(
     app = OrlChat(
         file=file,
         store=store or Store.open(paths().store),
-        model="demo",
         make_client=lambda: EngineClient(command, log=paths().engine_log),
+        **{"model": "demo", **(options or {})},
     )
     async with app.run_test(size=size, notifications=True) as pilot:
         try:
             yield Window(app, pilot)
         finally:
             await app.link.close()
+            await app.models.close()
             app.session.store.close()

@@ -19,6 +19,7 @@ HEAVY = ("torch", "transformers", "huggingface_hub", "numpy", "tokenizers", "tre
 def test_the_terminal_process_imports_nothing_heavy() -> None:
     code = (
         "import sys, app.tui.app, app.tui.screens.chats, app.tui.screens.help\n"
+        "import app.tui.screens.models, app.tui.screens.download\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run(

@@ -253,6 +253,19 @@ def test_the_engine_dies_in_the_middle() -> None:
     assert [m["content"] for m in chat.messages] == ["One", "Kept ", "Two"]
 
 
+def test_another_engine_in_the_middle_cuts_the_answer_short() -> None:
+    bench = Bench().ready()
+    bench.session.ask("One")
+    bench.block("Kept ")
+    bench.session.engine_starting()  # the user restarts it, or chooses another model
+    assert bench.session.turn is None
+    assert bench.saved()[1] == ("assistant", "Kept ", "error")
+    bench.session.handle(READY)
+    assert bench.session.ask("Two") is None
+    chat = [r for r in bench.sent if isinstance(r, Chat)][-1]
+    assert [m["content"] for m in chat.messages] == ["One", "Kept ", "Two"]
+
+
 def test_a_death_leaves_a_waiting_message_waiting() -> None:
     bench = Bench()
     bench.session.ask("One")
