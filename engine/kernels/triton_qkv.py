@@ -148,5 +148,3 @@ def store_qkv(
         BLOCK=triton.next_power_of_2(size), AT_START=True, num_warps=1,
     )  # fmt: skip
     return q
-
-

@@ -39,9 +39,7 @@ def score_kernel(
             mask=(expert < EXPERTS)[:, None] & inside[None, :],
             other=0.0,
         )
-        total = tl.dot(
-            x.to(tl.float32), tl.trans(w.to(tl.float32)), total, input_precision="ieee"
-        )
+        total = tl.dot(x.to(tl.float32), tl.trans(w.to(tl.float32)), total, input_precision="ieee")
     place = (part * tokens + row).to(tl.int64)[:, None] * EXPERTS + expert[None, :]
     tl.store(parts + place, total, mask=(row < tokens)[:, None] & (expert < EXPERTS)[None, :])
 

@@ -164,7 +164,11 @@ class Sampler:
         self.sampled = config.temperature > 0
         self.use_k = config.top_k is not None and config.top_k < vocabulary
         self.use_p = config.top_p is not None and config.top_p < 1.0
-        limits = [config.temperature, config.top_k or 0, 1.0 if config.top_p is None else config.top_p]
+        limits = [
+            config.temperature,
+            config.top_k or 0,
+            1.0 if config.top_p is None else config.top_p,
+        ]
         self.limits = torch.tensor(limits, dtype=torch.float32, device=device)
         seed = config.seed or 0
         signed = seed - (1 << 64) if seed >= 1 << 63 else seed  # the same 64 bits

@@ -67,7 +67,7 @@ def _search(row, vocabulary, mask_id, temperature, top, floor, target, MASS: tl.
     """Largest key t such that the weights of the keys >= t sum to more than `target`."""
     found = floor * 0
     unit = tl.full((), 1 << 30, tl.uint32)
-    for _ in range(0, 16):
+    for _ in range(16):
         low, middle, high = found + unit, found + 2 * unit, found + 3 * unit
         at_low = tl.zeros((TILE,), tl.float32)
         at_middle = tl.zeros((TILE,), tl.float32)

@@ -37,9 +37,7 @@ def test_the_sum_before_the_norm_is_rounded_as_in_the_layer(dtype: torch.dtype, 
     x, added, second = (torch.randn(6, 72).to(dtype) for _ in range(3))
     weight = (torch.rand(72) + 0.5).to(dtype)
     expected = x + (added + second if also else added)
-    total, normed = triton_norm.add_rms_norm(
-        x, added, weight, 1e-5, also=second if also else None
-    )
+    total, normed = triton_norm.add_rms_norm(x, added, weight, 1e-5, also=second if also else None)
     assert torch.equal(total, expected)
     close(normed, reference.rms_norm(expected, weight, 1e-5))
 

@@ -7,7 +7,9 @@ from torch import Tensor
 from engine.kernels import reference, triton_router
 
 
-def stable_choice(scores: Tensor, bias: Tensor, n_group: int, topk_group: int, top_k: int) -> Tensor:
+def stable_choice(
+    scores: Tensor, bias: Tensor, n_group: int, topk_group: int, top_k: int
+) -> Tensor:
     """The rule itself in words of one token at a time, the lowest id first among equals."""
     chosen = []
     for row in (scores + bias).tolist():

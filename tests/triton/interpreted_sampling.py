@@ -22,13 +22,17 @@ from engine.kernels.triton_select import cut_rows
 CPU = torch.device("cpu")
 
 
-def predicted(logits: Tensor, config: DecodeConfig, mask_id: int, start: int, step: int) -> Predictions:
+def predicted(
+    logits: Tensor, config: DecodeConfig, mask_id: int, start: int, step: int
+) -> Predictions:
     sampler = Sampler(config, *logits.shape, mask_id, CPU)
     sampler.clock.copy_(torch.tensor([start, step]))
     return sampler.predict(logits)
 
 
-def compare(logits: Tensor, config: DecodeConfig, mask_id: int, start: int = 64, step: int = 3) -> None:
+def compare(
+    logits: Tensor, config: DecodeConfig, mask_id: int, start: int = 64, step: int = 3
+) -> None:
     ours = predicted(logits, config, mask_id, start, step)
     plain = unmasking.suppress_mask(logits.float(), mask_id)
     expected = unmasking.predict(plain, config, seed=config.seed or 0, start=start, step=step)
