@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.kernels.launch import Launch
+
 SPLITS = 16
 """Parts that the keys of an open block are divided into: with 4 key heads and 2 tiles of queries,
 128 programs."""
@@ -32,11 +34,11 @@ def _chunk(reach, SPLITS: tl.constexpr, KEYS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["start"])
 def attention_kernel(
-    q, keys, values, start, out, maxima, sums, parts, tokens, scale,
-    q_stride, kv_stride, kv_head_stride,
-    GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    BLOCK_LENGTH: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
-    START: tl.constexpr, PRECISION: tl.constexpr,
+    q, keys, values, start, out, maxima, sums, parts,
+    tokens, q_stride, kv_stride, kv_head_stride,
+    SCALE: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, BLOCK_LENGTH: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
+    KEYS: tl.constexpr, START: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Program (tile of queries, batch * Hkv + key head, split).
 
@@ -81,7 +83,7 @@ def attention_kernel(
         stored = (at < reach)[:, None] & inside[None, :]
         place = base + at.to(tl.int64)[:, None] * SIZE + columns[None, :]
         key = tl.load(keys + place, mask=stored, other=0.0)
-        score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
+        score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * SCALE
         score = tl.where(at[None, :] < limit[:, None], score, float("-inf"))
         higher = tl.maximum(most, tl.max(score, 1))
         # A row that has seen nothing yet: any finite base will do, and -inf less -inf will not.
@@ -143,10 +145,11 @@ def tiles(group: int, tokens: int, size: int, itemsize: int) -> tuple[int, int, 
 
 class Scratch:
     """Where the parts of `open_attention` stand between its two launches: float32, for `lines`
-    (heads * tokens) lines of `size`. One serves every layer."""
+    (batches * heads * tokens) lines of `size`. One serves every layer."""
 
     def __init__(self, lines: int, size: int, device: torch.device, splits: int = SPLITS) -> None:
         self.splits = splits
+        lines = lines if splits > 1 else 0
         self.maxima = torch.empty(splits, lines, device=device)
         self.sums = torch.empty(splits, lines, device=device)
         self.parts = torch.empty(splits, lines, size, device=device)
@@ -164,25 +167,22 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, start: int, block_length: int)
     return _attend(q, k, v, start, "host", block_length, splits)
 
 
-def open_attention(
+def open_launches(
     q: Tensor,
     keys: Tensor,
     values: Tensor,
     start: Tensor,
     scratch: Scratch,
+    out: Tensor,
     *,
     block_length: int,
-    out: Tensor | None = None,
-) -> Tensor:
-    """`attention` of one or two open blocks, q [H, T, D], that stand at start[0] on the device.
+) -> list[Launch]:
+    """`attention` of one or two open blocks, q and out [H, T, D], at start[0] on the device.
 
-    keys and values [Hkv, capacity, D] hold the prefix and, at start .., the blocks' own. Allocates
-    nothing when `out` is given.
+    keys and values [Hkv, capacity, D] hold the prefix and, at start .., the blocks' own; `start`
+    is an int32 tensor of one element.
     """
-    lines = (scratch.maxima, scratch.sums, scratch.parts)
-    return _attend(
-        q, keys, values, start, "device", block_length, scratch.splits, lines=lines, out=out
-    )
+    return _launches(q, keys, values, start, "device", block_length, scratch, out)
 
 
 def prefix_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
@@ -202,35 +202,55 @@ def _attend(
     kind: str,
     block_length: int,
     splits: int,
-    *,
-    lines: tuple[Tensor, Tensor, Tensor] | None = None,
-    out: Tensor | None = None,
 ) -> Tensor:
-    *_, heads, tokens, size = q.shape
-    kv_heads = k.shape[-3]
     q = q.contiguous()
     k, v = (t if t.dim() <= 4 else t.flatten(0, -4) for t in (k, v))
+    out = torch.empty_like(q)
+    scratch = Scratch(q.numel() // q.shape[-1], q.shape[-1], q.device, splits)
+    for launch in _launches(q, k, v, start, kind, block_length, scratch, out):
+        launch.run()
+    return out
+
+
+def _launches(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    start: int | Tensor,
+    kind: str,
+    block_length: int,
+    scratch: Scratch,
+    out: Tensor,
+) -> list[Launch]:
+    *_, heads, tokens, size = q.shape
+    kv_heads, splits = k.shape[-3], scratch.splits
+    group, lines = heads // kv_heads, q.numel() // size
     assert k.stride()[-2:] == (size, 1)
     assert k.stride() == v.stride()
-    batch = q.numel() // (heads * tokens * size)
-    out = torch.empty_like(q) if out is None else out
-    total = batch * heads * tokens
-    if lines is None:
-        scratch = Scratch(total if splits > 1 else 0, size, q.device, splits)
-        lines = (scratch.maxima, scratch.sums, scratch.parts)
-    rows, keys, warps = tiles(heads // kv_heads, tokens, size, q.element_size())
-    block_size = max(triton.next_power_of_2(size), 16)
-    grid = (triton.cdiv(heads // kv_heads * tokens, rows), batch * kv_heads, splits)
-    attention_kernel[grid](
-        q, k, v, start, out, *lines, tokens, size**-0.5,
-        heads * tokens * size, k.stride(0) if k.dim() == 4 else 0, k.stride(-3),
-        GROUP=heads // kv_heads, KV_HEADS=kv_heads, SIZE=size, BLOCK_SIZE=block_size,
-        BLOCK_LENGTH=block_length, SPLITS=splits, ROWS=rows, KEYS=keys, START=kind,
-        PRECISION="ieee", num_warps=warps, num_stages=2,
+    rows, keys, warps = tiles(group, tokens, size, q.element_size())
+    shared = {
+        "start": start, "out": out, "maxima": scratch.maxima, "sums": scratch.sums,
+        "parts": scratch.parts, "tokens": tokens,
+    }  # fmt: skip
+    strides = {
+        "q_stride": heads * tokens * size, "kv_stride": k.stride(0) if k.dim() == 4 else 0,
+        "kv_head_stride": k.stride(-3),
+    }  # fmt: skip
+    constants = {
+        "SIZE": size, "BLOCK_SIZE": max(triton.next_power_of_2(size), 16), "SPLITS": splits,
+        "KEYS": keys, "START": kind,
+    }  # fmt: skip
+    own = {
+        "SCALE": size**-0.5, "GROUP": group, "KV_HEADS": kv_heads, "BLOCK_LENGTH": block_length,
+        "ROWS": rows, "PRECISION": "ieee",
+    }  # fmt: skip
+    grid = (triton.cdiv(group * tokens, rows), lines // (heads * tokens) * kv_heads, splits)
+    first = Launch(
+        "attention", attention_kernel, grid, {"q": q, "keys": k, "values": v, **shared, **strides},
+        constants | own, warps, stages=2,
     )  # fmt: skip
-    if splits > 1:
-        combine_kernel[(total,)](
-            start, out, *lines, total, tokens, heads * tokens,
-            SIZE=size, BLOCK_SIZE=block_size, SPLITS=splits, KEYS=keys, START=kind, num_warps=2,
-        )  # fmt: skip
-    return out
+    if splits == 1:
+        return [first]
+    shared |= {"lines": lines, "batch_lines": heads * tokens}
+    combine = Launch("attention_combine", combine_kernel, (lines,), shared, constants, warps=2)
+    return [first, combine]

@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.kernels.launch import Launch
+
 
 @triton.jit
 def _turned(x, partner, weight, partner_weight, cos, sin, sign, scale, dtype: tl.constexpr):
@@ -21,10 +23,10 @@ def _turned(x, partner, weight, partner_weight, cos, sin, sign, scale, dtype: tl
 
 @triton.jit
 def qkv_kernel(
-    qkv, query_weight, key_weight, cos, sin, start, q, keys, values, eps,
+    qkv, query_weight, key_weight, cos, sin, start, q, keys, values,
     tokens, table_stride, q_stride, kv_stride, kv_head_stride,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr, ROTARY: tl.constexpr,
-    BLOCK: tl.constexpr, AT_START: tl.constexpr,
+    EPS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
+    ROTARY: tl.constexpr, BLOCK: tl.constexpr, AT_START: tl.constexpr,
 ):  # fmt: skip
     """Row = batch * tokens + token of qkv [rows, (H + 2 Hkv) D], head by program.
 
@@ -64,7 +66,7 @@ def qkv_kernel(
         partner_weight = tl.load(norms + partner_at, mask=inside, other=0.0).to(tl.float32)
         turn_cos = tl.load(cos + table + columns, mask=rotated, other=1.0).to(tl.float32)
         turn_sin = tl.load(sin + table + columns, mask=rotated, other=0.0).to(tl.float32)
-        scale = tl.rsqrt(tl.sum(x * x, 0) / SIZE + eps)
+        scale = tl.rsqrt(tl.sum(x * x, 0) / SIZE + EPS)
         dtype = q.dtype.element_ty
         own, turned = _turned(
             x, partner, weight, partner_weight, turn_cos, turn_sin, sign, scale, dtype
@@ -104,17 +106,17 @@ def split_qkv(
     qkv, cos, sin = qkv.contiguous(), cos.contiguous(), sin.contiguous()
     q = qkv.new_empty(*batch, heads, tokens, size)
     k, v = (qkv.new_empty(*batch, kv_heads, tokens, size) for _ in range(2))
-    qkv_kernel[(qkv.numel() // width, heads + 2 * kv_heads)](
-        qkv, query_weight, key_weight, cos, sin, qkv, q, k, v, eps,
-        tokens, tokens * rotary if per_batch else 0, heads * tokens * size,
-        kv_heads * tokens * size, tokens * size,
-        HEADS=heads, KV_HEADS=kv_heads, SIZE=size, ROTARY=rotary,
-        BLOCK=triton.next_power_of_2(size), AT_START=False, num_warps=1,
-    )  # fmt: skip
+    arguments = {
+        "qkv": qkv, "query_weight": query_weight, "key_weight": key_weight, "cos": cos, "sin": sin,
+        "start": qkv, "q": q, "keys": k, "values": v, "tokens": tokens,
+        "table_stride": tokens * rotary if per_batch else 0, "q_stride": heads * tokens * size,
+        "kv_stride": kv_heads * tokens * size, "kv_head_stride": tokens * size,
+    }  # fmt: skip
+    _launch(arguments, heads, kv_heads, rotary, eps, at_start=False).run()
     return q, k, v
 
 
-def store_qkv(
+def store_launch(
     qkv: Tensor,
     query_weight: Tensor,
     key_weight: Tensor,
@@ -123,28 +125,42 @@ def store_qkv(
     start: Tensor,
     keys: Tensor,
     values: Tensor,
+    q: Tensor,
     *,
-    heads: int,
     eps: float,
-    out: Tensor | None = None,
-) -> Tensor:
-    """`split_qkv` of rows that stand at positions start[0] ..; returns q [H, T, D].
+) -> Launch:
+    """`split_qkv` of rows [T, (H + 2 Hkv) D] that stand at positions start[0] .. on the device.
 
-    K and V go to keys and values [Hkv, capacity, D]; cos and sin [capacity, R] are for all
-    positions; `start` is an int tensor of one element on the device, and start + T must not exceed
-    the capacity.
+    Q goes to q [H, T, D], K and V to keys and values [Hkv, capacity, D]; cos and sin [capacity, R]
+    are for all positions; `start` is an int32 tensor of one element, and start + T must not exceed
+    the capacity. All contiguous.
     """
     kv_heads, capacity, size = keys.shape
-    assert keys.stride() == values.stride() == (capacity * size, size, 1)
-    assert qkv.is_contiguous()
-    assert cos.is_contiguous()
-    assert sin.is_contiguous()
-    tokens, rotary = qkv.shape[0], cos.shape[-1]
-    q = qkv.new_empty(heads, tokens, size) if out is None else out
-    qkv_kernel[(tokens, heads + 2 * kv_heads)](
-        qkv, query_weight, key_weight, cos, sin, start, q, keys, values, eps,
-        tokens, 0, 0, 0, capacity * size,
-        HEADS=heads, KV_HEADS=kv_heads, SIZE=size, ROTARY=rotary,
-        BLOCK=triton.next_power_of_2(size), AT_START=True, num_warps=1,
-    )  # fmt: skip
-    return q
+    for tensor in (qkv, cos, sin, keys, values, q):
+        assert tensor.is_contiguous()
+    arguments = {
+        "qkv": qkv, "query_weight": query_weight, "key_weight": key_weight, "cos": cos, "sin": sin,
+        "start": start, "q": q, "keys": keys, "values": values, "tokens": qkv.shape[0],
+        "table_stride": 0, "q_stride": 0, "kv_stride": 0, "kv_head_stride": capacity * size,
+    }  # fmt: skip
+    return _launch(arguments, q.shape[0], kv_heads, cos.shape[-1], eps, at_start=True)
+
+
+def _launch(
+    arguments: dict[str, Tensor | int],
+    heads: int,
+    kv_heads: int,
+    rotary: int,
+    eps: float,
+    *,
+    at_start: bool,
+) -> Launch:
+    qkv = arguments["qkv"]
+    assert isinstance(qkv, Tensor)
+    size = qkv.shape[-1] // (heads + 2 * kv_heads)
+    constants = {
+        "EPS": eps, "HEADS": heads, "KV_HEADS": kv_heads, "SIZE": size, "ROTARY": rotary,
+        "BLOCK": triton.next_power_of_2(size), "AT_START": at_start,
+    }  # fmt: skip
+    grid = (qkv.numel() // qkv.shape[-1], heads + 2 * kv_heads)
+    return Launch("qkv", qkv_kernel, grid, arguments, constants, warps=1)

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.kernels.launch import Launch
+
 PARTS = 4
 """Parts of the hidden size that have programs of their own, summed in their order."""
 
@@ -46,9 +48,9 @@ def score_kernel(
 
 @triton.jit
 def choose_kernel(
-    parts, bias, ids, weights, tokens, scale,
-    EXPERTS: tl.constexpr, PARTS: tl.constexpr, GROUPS: tl.constexpr, KEPT: tl.constexpr,
-    TOP_K: tl.constexpr, GROUPS_BLOCK: tl.constexpr, SIZE_BLOCK: tl.constexpr,
+    parts, bias, ids, weights, tokens,
+    SCALE: tl.constexpr, EXPERTS: tl.constexpr, PARTS: tl.constexpr, GROUPS: tl.constexpr,
+    KEPT: tl.constexpr, TOP_K: tl.constexpr, GROUPS_BLOCK: tl.constexpr, SIZE_BLOCK: tl.constexpr,
     TOP_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Program token: ids int64 and weights float32 [tokens, TOP_K]."""
@@ -86,7 +88,7 @@ def choose_kernel(
         chosen_ids = tl.where(lane == k, id, chosen_ids)
         chosen = tl.where(lane == k, value, chosen)
         left = tl.where(expert == id, float("-inf"), left)
-    share = chosen / (tl.sum(chosen, 0) + 1e-20) * scale
+    share = chosen / (tl.sum(chosen, 0) + 1e-20) * SCALE
     out = token.to(tl.int64) * TOP_K + lane
     tl.store(ids + out, chosen_ids.to(tl.int64), mask=lane < TOP_K)
     tl.store(weights + out, share, mask=lane < TOP_K)
@@ -101,34 +103,58 @@ def route(
     topk_group: int,
     top_k: int,
     scale: float,
-    parts: Tensor | None = None,
-    out: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Choose experts for hidden [T, d]: ids [T, top_k] int64 and weights [T, top_k] float32.
 
     s = sigmoid(hidden gate^T) in float32; s + bias decides, within the `topk_group` groups whose
     two largest s + bias sum highest; the weights are the unbiased s, normalised, times `scale`.
-    Equals are chosen in their order. `parts` [PARTS, T, E] float32 and `out` save allocations.
+    Equals are chosen in their order.
     """
-    tokens, size = hidden.shape
-    experts = gate.shape[0]
-    hidden, gate = hidden.contiguous(), gate.contiguous()
-    if parts is None:
-        parts = torch.empty(PARTS, tokens, experts, device=hidden.device)
-    if out is None:
-        ids = torch.empty(tokens, top_k, dtype=torch.int64, device=hidden.device)
-        out = ids, torch.empty(tokens, top_k, device=hidden.device)
-    grid = (triton.cdiv(tokens, 16), triton.cdiv(experts, 16), PARTS)
-    score_kernel[grid](
-        hidden, gate, parts, tokens,
-        SIZE=size, EXPERTS=experts, PARTS=PARTS, ROWS=16, COLUMNS=16, STEP=64,
-        num_warps=2, num_stages=2,
+    tokens, device = hidden.shape[0], hidden.device
+    parts = torch.empty(PARTS, tokens, gate.shape[0], device=device)
+    ids = torch.empty(tokens, top_k, dtype=torch.int64, device=device)
+    weights = torch.empty(tokens, top_k, device=device)
+    launches = route_launches(
+        hidden.contiguous(), gate.contiguous(), expert_bias, parts, ids, weights,
+        n_group=n_group, topk_group=topk_group, scale=scale,
     )  # fmt: skip
-    choose_kernel[(tokens,)](
-        parts, expert_bias, *out, tokens, scale,
-        EXPERTS=experts, PARTS=PARTS, GROUPS=n_group, KEPT=topk_group, TOP_K=top_k,
-        GROUPS_BLOCK=triton.next_power_of_2(n_group),
-        SIZE_BLOCK=triton.next_power_of_2(experts // n_group),
-        TOP_BLOCK=triton.next_power_of_2(top_k), num_warps=1,
+    for launch in launches:
+        launch.run()
+    return ids, weights
+
+
+def route_launches(
+    hidden: Tensor,
+    gate: Tensor,
+    expert_bias: Tensor,
+    parts: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    *,
+    n_group: int,
+    topk_group: int,
+    scale: float,
+) -> list[Launch]:
+    """What fills ids and weights [T, top_k], by way of parts [PARTS, T, E] float32."""
+    (tokens, size), experts = hidden.shape, gate.shape[0]
+    shared = {"EXPERTS": experts, "PARTS": PARTS}
+    score = Launch(
+        "router_scores", score_kernel, (triton.cdiv(tokens, 16), triton.cdiv(experts, 16), PARTS),
+        {"hidden": hidden, "gate": gate, "parts": parts, "tokens": tokens},
+        shared | {"SIZE": size, "ROWS": 16, "COLUMNS": 16, "STEP": 64},
+        warps=2, stages=2,
     )  # fmt: skip
-    return out
+    top_k = ids.shape[1]
+    constants = {
+        "SCALE": scale, "GROUPS": n_group, "KEPT": topk_group, "TOP_K": top_k,
+        "GROUPS_BLOCK": triton.next_power_of_2(n_group),
+        "SIZE_BLOCK": triton.next_power_of_2(experts // n_group),
+        "TOP_BLOCK": triton.next_power_of_2(top_k),
+    }  # fmt: skip
+    arguments = {
+        "parts": parts, "bias": expert_bias, "ids": ids, "weights": weights, "tokens": tokens
+    }  # fmt: skip
+    choose = Launch(
+        "router_choice", choose_kernel, (tokens,), arguments, shared | constants, warps=1
+    )
+    return [score, choose]

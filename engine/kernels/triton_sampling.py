@@ -6,7 +6,9 @@ tiles in their order. A sample reads the row once more (and 16 times more for ea
 Rules: `engine/decode/unmasking.py`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -14,8 +16,9 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.config import DecodeConfig
+from engine.kernels.launch import Launch
 from engine.kernels.triton_random import gumbel
-from engine.kernels.triton_select import cut_rows, scaled_logits
+from engine.kernels.triton_select import cut_launch, scaled_logits
 
 TILE = 4096
 """Logits a program reads; a multiple of 4, since four tokens share a random counter."""
@@ -39,17 +42,13 @@ class Predictions:
 
 @triton.jit
 def scan_kernel(
-    logits, limits, tile_best, tile_top, tile_total, tile_moment, vocabulary, mask_id,
-    TILE: tl.constexpr, SCALED: tl.constexpr,
+    logits, tile_best, tile_top, tile_total, tile_moment, vocabulary, mask_id, TILE: tl.constexpr
 ):  # fmt: skip
     """Program (row, tile): a tile's argmax and maximum m, sum of e^(x-m), sum of e^(x-m) (x-m)."""
     line, tile = tl.program_id(0), tl.program_id(1)
     column = tile * TILE + tl.arange(0, TILE)
-    temperature = 1.0
-    if SCALED:
-        temperature = tl.load(limits)
     row = logits + line.to(tl.int64) * vocabulary
-    x = scaled_logits(row, column, vocabulary, mask_id, temperature)
+    x = scaled_logits(row, column, vocabulary, mask_id, 1.0)
     top = tl.max(x, 0)
     # The first of the largest; where one is not a number there may be none.
     best = tl.min(tl.where((x == top) & (column < vocabulary), column, vocabulary - 1), 0)
@@ -96,13 +95,14 @@ def scan_combine_kernel(
 
 @triton.jit
 def draw_kernel(
-    logits, limits, seed, clock, borders, cuts, top,
+    logits, limits, seed, states, borders, cuts, top,
     tile_token, tile_score, tile_logit, tile_total, vocabulary, mask_id,
-    FILTERED: tl.constexpr, TILE: tl.constexpr,
+    FILTERED: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr, STRIDE: tl.constexpr,
 ):  # fmt: skip
     """Program (row, tile): the tile's argmax of logit / temperature + noise over what is kept.
 
-    clock int64 [2]: position of row 0, step in the block. Row i stands i positions on.
+    states int64 [rows / SPAN, STRIDE] has a line for each SPAN rows: the first one's position in
+    column 0, the step in column 2.
     """
     line, tile = tl.program_id(0), tl.program_id(1)
     first = tile * TILE
@@ -113,8 +113,9 @@ def draw_kernel(
     if FILTERED:
         border, cut = tl.load(borders + line), tl.load(cuts + line)
         x = tl.where((x > border) | ((x == border) & (column <= cut)), x, float("-inf"))
-    position = (tl.load(clock) + line).to(tl.int32)
-    step = tl.load(clock + 1).to(tl.int32)
+    state = states + line // SPAN * STRIDE
+    position = (tl.load(state) + line % SPAN).to(tl.int32)
+    step = tl.load(state + 2).to(tl.int32)
     score = x + gumbel(tl.load(seed), first, position, step, TILE)
     highest = tl.max(score, 0)
     token = tl.min(tl.where((score == highest) & (column < vocabulary), column, vocabulary - 1), 0)
@@ -150,30 +151,29 @@ def draw_combine_kernel(
 class Sampler:
     """Predictions for `rows` rows of logits, with buffers of its own: a call allocates nothing.
 
-    `limits` float32 [3] (temperature, top-k, top-p), `seed` int64 [1] and `clock` int64 [2]
-    (position of the first row, step in the block) lie on the device and may change between
-    launches; whether there is a temperature and which filters there are may not.
+    `states` int64 [blocks, n] is where each block of rows / blocks rows says its first position
+    (column 0) and its step (column 2): `triton_unmask.Block.state`, one or two of them. It,
+    `limits` float32 [3] (temperature, top-k, top-p) and `seed` int64 [1] lie on the device and may
+    change between launches; whether there is a temperature and which filters there are may not.
     """
 
     def __init__(
-        self, config: DecodeConfig, rows: int, vocabulary: int, mask_id: int, device: torch.device
+        self, config: DecodeConfig, rows: int, vocabulary: int, mask_id: int, states: Tensor
     ) -> None:
+        device = states.device
+        self.states = states
         self.vocabulary, self.mask_id = vocabulary, mask_id
         self.tile = min(TILE, max(triton.next_power_of_2(vocabulary), 4))
         self.tiles = triton.cdiv(vocabulary, self.tile)
         self.sampled = config.temperature > 0
         self.use_k = config.top_k is not None and config.top_k < vocabulary
         self.use_p = config.top_p is not None and config.top_p < 1.0
-        limits = [
-            config.temperature,
-            config.top_k or 0,
-            1.0 if config.top_p is None else config.top_p,
-        ]
+        p = 1.0 if config.top_p is None else config.top_p
+        limits = [config.temperature, config.top_k or 0, p]
         self.limits = torch.tensor(limits, dtype=torch.float32, device=device)
         seed = config.seed or 0
         signed = seed - (1 << 64) if seed >= 1 << 63 else seed  # the same 64 bits
         self.seed = torch.tensor([signed], device=device)
-        self.clock = torch.zeros(2, dtype=torch.int64, device=device)
         self._tiles = torch.empty(4, rows, self.tiles, device=device)
         self._tile_ids = torch.empty(rows, self.tiles, dtype=torch.int32, device=device)
         numbers = torch.empty(6, rows, device=device)
@@ -192,39 +192,49 @@ class Sampler:
 
     def predict(self, logits: Tensor) -> Predictions:
         """The same tensors at every call, rewritten; logits [rows, V] of any float dtype."""
-        assert logits.is_contiguous()
-        rows, out = logits.shape[0], self.out
-        assert rows == out.best.shape[0]
-        assert logits.shape[1] == self.vocabulary
-        tile_top, tile_total, tile_moment, _ = self._tiles
-        scan_kernel[(rows, self.tiles)](
-            logits, self.limits, self._tile_ids, tile_top, tile_total, tile_moment,
-            self.vocabulary, self.mask_id, TILE=self.tile, SCALED=False, num_warps=4,
-        )  # fmt: skip
-        scan_combine_kernel[(rows,)](
-            self._tile_ids, tile_top, tile_total, tile_moment, out.best, out.best_probability,
-            out.entropy, out.top, out.total, self.tiles,
-            BLOCK=triton.next_power_of_2(self.tiles), num_warps=1,
-        )  # fmt: skip
-        if self.sampled:
-            self._draw(logits)
-        return out
+        for launch in self.launches(logits):
+            launch.run()
+        return self.out
 
-    def _draw(self, logits: Tensor) -> None:
+    def launches(self, logits: Tensor) -> list[Launch]:
+        """What fills `out` from logits [rows, V]."""
+        assert logits.is_contiguous()
+        assert logits.shape == (self.out.best.shape[0], self.vocabulary)
+        out, (top, total, moment, _) = self.out, self._tiles
+        rows = {"vocabulary": self.vocabulary, "mask_id": self.mask_id, "logits": logits}
+        tiles = {"tile_best": self._tile_ids, "tile_top": top, "tile_total": total,
+                 "tile_moment": moment}  # fmt: skip
+        scan = self._by_tile("scan", scan_kernel, tiles | rows, {})
+        found = {"best": out.best, "probability": out.best_probability, "entropy": out.entropy,
+                 "row_top": out.top, "row_total": out.total}  # fmt: skip
+        combine = self._by_row("scan_combine", scan_combine_kernel, tiles | found)
+        return [scan, combine, *(self._draw(logits, rows) if self.sampled else ())]
+
+    def _draw(self, logits: Tensor, rows: dict[str, Any]) -> Iterator[Launch]:
         out, filtered = self.out, self.use_k or self.use_p
         if filtered:
-            cut_rows(
-                logits, out.top, self.limits, mask_id=self.mask_id, use_k=self.use_k,
-                use_p=self.use_p, out=(self._border, self._cut),
+            yield cut_launch(
+                logits, out.top, self.limits, self._border, self._cut, mask_id=self.mask_id,
+                use_k=self.use_k, use_p=self.use_p,
             )  # fmt: skip
         score, logit, total, _ = self._tiles
-        rows = logits.shape[0]
-        draw_kernel[(rows, self.tiles)](
-            logits, self.limits, self.seed, self.clock, self._border, self._cut, out.top,
-            self._tile_ids, score, logit, total, self.vocabulary, self.mask_id,
-            FILTERED=filtered, TILE=self.tile, num_warps=4,
-        )  # fmt: skip
-        draw_combine_kernel[(rows,)](
-            self._tile_ids, score, logit, total, self.limits, out.top, out.tokens, out.confidence,
-            self.tiles, BLOCK=triton.next_power_of_2(self.tiles), num_warps=1,
-        )  # fmt: skip
+        tiles = {"tile_token": self._tile_ids, "tile_score": score, "tile_logit": logit,
+                 "tile_total": total, "limits": self.limits, "top": out.top}  # fmt: skip
+        drawn = {"seed": self.seed, "states": self.states, "borders": self._border,
+                 "cuts": self._cut}  # fmt: skip
+        blocks, stride = self.states.shape
+        constants = {"FILTERED": filtered, "SPAN": len(out.best) // blocks, "STRIDE": stride}
+        yield self._by_tile("draw", draw_kernel, tiles | rows | drawn, constants)
+        chosen = {"tokens": out.tokens, "confidence": out.confidence}
+        yield self._by_row("draw_combine", draw_combine_kernel, tiles | chosen)
+
+    def _by_tile(
+        self, name: str, kernel: Any, arguments: dict[str, Any], constants: dict[str, Any]
+    ) -> Launch:
+        grid = (len(self.out.best), self.tiles)
+        return Launch(name, kernel, grid, arguments, constants | {"TILE": self.tile}, warps=4)
+
+    def _by_row(self, name: str, kernel: Any, arguments: dict[str, Any]) -> Launch:
+        constants = {"BLOCK": triton.next_power_of_2(self.tiles)}
+        arguments = arguments | {"tiles": self.tiles}
+        return Launch(name, kernel, (len(self.out.best),), arguments, constants, warps=1)

@@ -6,10 +6,11 @@ probability for top-p. Two bits of t are found per reading of the row (16 readin
 a row; all sums have a fixed order.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from engine.kernels.launch import Launch
 
 TILE = 4096
 """Logits that a program holds at once."""
@@ -156,31 +157,31 @@ def cut_kernel(
     tl.store(cuts + line, cut)
 
 
-def cut_rows(
+def cut_launch(
     logits: Tensor,
     top: Tensor,
     limits: Tensor,
+    borders: Tensor,
+    cuts: Tensor,
     *,
     mask_id: int,
     use_k: bool,
     use_p: bool,
     exact: bool = False,
-    out: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Borders float32 [rows] and cuts int32 [rows] of logits [rows, V] over temperature.
+) -> Launch:
+    """What fills borders float32 [rows] and cuts int32 [rows] for logits [rows, V].
 
-    A value stays if it is above its row's border, or equal to it and not behind column `cut`.
-    `top` [rows] float32 holds the rows' largest logits, `limits` float32 [3] temperature, k and p;
-    k counts up to 2^24, and must not exceed V. mask_id -1 suppresses nothing.
+    A value (over temperature) stays if it is above its row's border, or equal to it and not behind
+    column `cut`. `top` [rows] float32 holds the rows' largest logits, `limits` float32 [3]
+    temperature, k and p; k counts up to 2^24, and must not exceed V. mask_id -1 suppresses nothing.
     """
     rows, vocabulary = logits.shape
-    assert logits.is_contiguous()
-    if out is None:
-        borders = torch.empty(rows, device=logits.device)
-        out = borders, torch.empty(rows, dtype=torch.int32, device=logits.device)
-    cut_kernel[(rows,)](
-        logits, top, limits, *out, vocabulary, mask_id,
-        TOP_K=use_k, TOP_P=use_p, EXACT=exact,
-        TILE=min(TILE, triton.next_power_of_2(vocabulary)), num_warps=8,
-    )  # fmt: skip
-    return out
+    arguments = {
+        "logits": logits, "top": top, "limits": limits, "borders": borders, "cuts": cuts,
+        "vocabulary": vocabulary, "mask_id": mask_id,
+    }  # fmt: skip
+    constants = {
+        "TOP_K": use_k, "TOP_P": use_p, "EXACT": exact,
+        "TILE": min(TILE, triton.next_power_of_2(vocabulary)),
+    }  # fmt: skip
+    return Launch("cut", cut_kernel, (rows,), arguments, constants, warps=8)

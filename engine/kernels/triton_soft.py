@@ -6,12 +6,15 @@ they are used and never stored. Over the likeliest k, `triton_select.py` finds w
 program a row lists the k tokens in their order, and only their k embeddings are read.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kernels.triton_select import cut_rows, scaled_logits
+from engine.kernels.launch import Launch
+from engine.kernels.triton_select import cut_launch, scaled_logits
 
 PARTS = 16
 """Parts of the vocabulary with programs of their own."""
@@ -20,14 +23,12 @@ TILE = 4096
 
 @triton.jit
 def statistics_kernel(
-    logits, limits, tops, totals, vocabulary, mask_id, TILE: tl.constexpr, SCALED: tl.constexpr
-):
+    logits, limits, tops, totals, vocabulary, mask_id, TILE: tl.constexpr
+):  # fmt: skip
     """Program row: its largest logit, and the sum of exp((logit - top) / temperature)."""
     line = tl.program_id(0)
     row = logits + line.to(tl.int64) * vocabulary
-    temperature = 1.0
-    if SCALED:
-        temperature = tl.load(limits)
+    temperature = tl.load(limits)
     highest = tl.full((TILE,), float("-inf"), tl.float32)
     for first in range(0, vocabulary, TILE):
         column = first + tl.arange(0, TILE)
@@ -163,59 +164,83 @@ class SoftEmbedding:
         self._parts = torch.empty(0 if kept else PARTS, rows, size, device=device)
 
     def mix(self, logits: Tensor, top: Tensor | None = None, total: Tensor | None = None) -> Tensor:
-        """z float32 [rows, d], the same tensor at every call; logits [rows, V] contiguous.
+        """z float32 [rows, d], the same tensor at every call; arguments as for `launches`."""
+        for launch in self.launches(logits, top, total):
+            launch.run()
+        return self.out
+
+    def launches(
+        self, logits: Tensor, top: Tensor | None = None, total: Tensor | None = None
+    ) -> list[Launch]:
+        """What fills `out` from logits [rows, V], contiguous.
 
         `top` and `total` are a prediction's (`triton_sampling.Predictions`), which spare a reading
-        of the logits; `total` is used at temperature 1 only.
+        of the logits; `total` serves at temperature 1 only.
         """
         assert logits.is_contiguous()
         rows, vocabulary = logits.shape
-        tile = min(TILE, triton.next_power_of_2(vocabulary))
-        if top is None or (self.top_k is None and (total is None or not self.unscaled)):
+        launches = []
+        usable = self.top_k is not None or (total is not None and self.unscaled)
+        if top is None or not usable:
             top, total = self._top, self._total
-            statistics_kernel[(rows,)](
-                logits, self.limits, top, total, vocabulary, self.mask_id,
-                TILE=tile, SCALED=True, num_warps=8,
+            launches.append(
+                Launch(
+                    "soft_sums", statistics_kernel, (rows,),
+                    {"tops": top, "totals": total} | self._row_arguments(logits),
+                    {"TILE": min(TILE, triton.next_power_of_2(vocabulary))}, warps=8,
+                )
             )  # fmt: skip
-        if self.top_k is None:
-            assert total is not None
-            self._mix_all(logits, top, total)
-        else:
-            self._mix_kept(logits, top, tile)
-        return self.out
+        if self.top_k is not None:
+            return launches + self._mix_kept(logits, top, self.top_k)
+        assert total is not None
+        return launches + self._mix_all(logits, top, total)
 
-    def _mix_all(self, logits: Tensor, top: Tensor, total: Tensor) -> None:
-        rows, vocabulary = logits.shape
-        size = self.table.shape[1]
+    def _row_arguments(self, logits: Tensor) -> dict[str, Any]:
+        return {
+            "logits": logits, "limits": self.limits, "vocabulary": logits.shape[1],
+            "mask_id": self.mask_id,
+        }  # fmt: skip
+
+    def _mix_all(self, logits: Tensor, top: Tensor, total: Tensor) -> list[Launch]:
+        rows, size = logits.shape[0], self.table.shape[1]
         row_tile, columns, step, warps = mix_tiles(rows, size, self.table.element_size())
-        grid = (triton.cdiv(size, columns), PARTS, triton.cdiv(rows, row_tile))
-        mix_kernel[grid](
-            logits, self.limits, top, total, self.table, self._parts, rows, vocabulary,
-            self.mask_id, SIZE=size, PARTS=PARTS, ROWS=row_tile, COLUMNS=columns, STEP=step,
-            PRECISION="ieee", num_warps=warps, num_stages=3,
+        parts = {"parts": self._parts, "rows": rows}
+        mix = Launch(
+            "soft_mix", mix_kernel,
+            (triton.cdiv(size, columns), PARTS, triton.cdiv(rows, row_tile)),
+            {"tops": top, "totals": total, "table": self.table, **parts}
+            | self._row_arguments(logits),
+            {"SIZE": size, "PARTS": PARTS, "ROWS": row_tile, "COLUMNS": columns, "STEP": step,
+             "PRECISION": "ieee"},
+            warps,
         )  # fmt: skip
         width = min(triton.next_power_of_2(size), 1024)
-        add_kernel[(rows, triton.cdiv(size, width))](
-            self._parts, self.out, rows, SIZE=size, PARTS=PARTS, COLUMNS=width, num_warps=4
-        )
+        add = Launch(
+            "soft_add", add_kernel, (rows, triton.cdiv(size, width)), parts | {"out": self.out},
+            {"SIZE": size, "PARTS": PARTS, "COLUMNS": width},
+        )  # fmt: skip
+        return [mix, add]
 
-    def _mix_kept(self, logits: Tensor, top: Tensor, tile: int) -> None:
-        rows, vocabulary = logits.shape
-        assert self.top_k is not None
-        border, cut = cut_rows(
-            logits, top, self.limits, mask_id=self.mask_id, use_k=True, use_p=False, exact=True,
-            out=(self._border, self._cut),
+    def _mix_kept(self, logits: Tensor, top: Tensor, top_k: int) -> list[Launch]:
+        (rows, vocabulary), size = logits.shape, self.table.shape[1]
+        cut = cut_launch(
+            logits, top, self.limits, self._border, self._cut, mask_id=self.mask_id, use_k=True,
+            use_p=False, exact=True,
         )  # fmt: skip
-        list_kernel[(rows,)](
-            logits, self.limits, border, cut, self._ids, self._values, vocabulary, self.mask_id,
-            TOP_K=self.top_k, TILE=tile, num_warps=8,
+        listed = {"ids": self._ids, "values": self._values}
+        listing = Launch(
+            "soft_list", list_kernel, (rows,),
+            {"borders": self._border, "cuts": self._cut, **listed} | self._row_arguments(logits),
+            {"TOP_K": top_k, "TILE": min(TILE, triton.next_power_of_2(vocabulary))}, warps=8,
         )  # fmt: skip
-        size = self.table.shape[1]
         width = min(triton.next_power_of_2(size), 512)
-        gather_kernel[(rows, triton.cdiv(size, width))](
-            self._ids, self._values, self.table, self.out, vocabulary, SIZE=size, TOP_K=self.top_k,
-            BLOCK_K=triton.next_power_of_2(self.top_k), COLUMNS=width, num_warps=4,
+        gather = Launch(
+            "soft_gather", gather_kernel, (rows, triton.cdiv(size, width)),
+            {"table": self.table, "out": self.out, "vocabulary": vocabulary, **listed},
+            {"SIZE": size, "TOP_K": top_k, "BLOCK_K": triton.next_power_of_2(top_k),
+             "COLUMNS": width},
         )  # fmt: skip
+        return [cut, listing, gather]
 
 
 def mix_tiles(rows: int, size: int, itemsize: int) -> tuple[int, int, int, int]:

@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.config import DecodeConfig
+from engine.kernels.launch import Launch
 
 STATE = (
     "start",  # position of the block's first token
@@ -37,7 +38,7 @@ def step_kernel(
     thresholds, counts, stop_ids, stops, mask_id,
     LENGTH: tl.constexpr, BLOCK: tl.constexpr, STOPS: tl.constexpr, EDITS: tl.constexpr,
 ):  # fmt: skip
-    """One program. tokens, undecided, unmasked, edited [B] int64 and int8, changed in place;
+    """One program. tokens, undecided, unmasked, edited [B] int64 and int32, changed in place;
     thresholds float32 [2] (unmasking, editing); counts int64 [2] (min_unmask, max_post_steps)."""
     at = tl.arange(0, BLOCK)
     real = at < LENGTH
@@ -84,9 +85,9 @@ def step_kernel(
     first_open = tl.min(tl.where(own & (after == mask_id), at, BLOCK), 0)
     end = tl.where(first_stop < first_open, first_stop, -1)
     tl.store(tokens + at, after, mask=real)
-    tl.store(undecided + at, still_open.to(tl.int8), mask=real)
-    tl.store(unmasked + at, new.to(tl.int8), mask=real)
-    tl.store(edited + at, changed.to(tl.int8), mask=real)
+    tl.store(undecided + at, still_open.to(tl.int32), mask=real)
+    tl.store(unmasked + at, new.to(tl.int32), mask=real)
+    tl.store(edited + at, changed.to(tl.int32), mask=real)
     tl.store(state + 2, tl.load(state + 2) + took)
     tl.store(state + 3, post_steps)
     tl.store(state + 4, filled.to(tl.int64))
@@ -133,7 +134,7 @@ class BlockRules:
 @dataclass(frozen=True)
 class Block:
     """An open block on the device, all [B] but for state: tokens int64; undecided, and what the
-    last step did (unmasked, edited) int8; state int64 [len(STATE)]."""
+    last step did (unmasked, edited) int32; state int64 [len(STATE)]."""
 
     tokens: Tensor
     undecided: Tensor
@@ -147,7 +148,7 @@ class Block:
     ) -> "Block":
         """A fresh block that begins with the `prompt` tokens that fall into it."""
         tokens = torch.tensor(prompt + [mask_id] * (length - len(prompt)), device=device)
-        undecided = (torch.arange(length, device=device) >= len(prompt)).to(torch.int8)
+        undecided = (torch.arange(length, device=device) >= len(prompt)).to(torch.int32)
         state = torch.zeros(len(STATE), dtype=torch.int64, device=device)
         state[0], state[1], state[7], state[9] = start, len(prompt), 1, -1
         return cls(
@@ -155,21 +156,27 @@ class Block:
         )
 
 
-def take_step(
+def step_launch(
     block: Block,
     chosen: Tensor,
     confidence: Tensor,
     best: Tensor,
     best_probability: Tensor,
     rules: BlockRules,
-) -> None:
-    """Decide and edit `block` in place by predictions [B] (int64 and float32, as `Predictions`)."""
+) -> Launch:
+    """Decides and edits `block` in place by predictions [B] (int64 and float32, as in
+    `triton_sampling.Predictions`)."""
     length = block.tokens.shape[0]
-    stops = rules.stop_ids.shape[0]
-    step_kernel[(1,)](
-        block.tokens, block.undecided, chosen, confidence, best, best_probability,
-        block.unmasked, block.edited, block.state,
-        rules.thresholds, rules.counts, rules.stop_ids, rules.stops, rules.mask_id,
-        LENGTH=length, BLOCK=triton.next_power_of_2(length), STOPS=stops, EDITS=rules.edits,
-        num_warps=1 if length <= 32 else 4,
-    )  # fmt: skip
+    arguments = {
+        "tokens": block.tokens, "undecided": block.undecided, "chosen": chosen,
+        "confidence": confidence, "best": best, "best_probability": best_probability,
+        "unmasked": block.unmasked, "edited": block.edited, "state": block.state,
+        "thresholds": rules.thresholds, "counts": rules.counts, "stop_ids": rules.stop_ids,
+        "stops": rules.stops, "mask_id": rules.mask_id,
+    }  # fmt: skip
+    constants = {
+        "LENGTH": length, "BLOCK": triton.next_power_of_2(length),
+        "STOPS": rules.stop_ids.shape[0], "EDITS": rules.edits,
+    }  # fmt: skip
+    warps = 1 if length <= 32 else 4
+    return Launch("decide", step_kernel, (1,), arguments, constants, warps)

@@ -6,6 +6,7 @@ multiply the values (the reference's do not have to be) and so is the result: 2^
 
 import pytest
 import torch
+from torch import Tensor
 
 from engine.kernels import reference, triton_attention
 
@@ -45,6 +46,17 @@ def test_it_is_the_references(
     torch.testing.assert_close(ours, expected, rtol=tolerance, atol=tolerance)
 
 
+def attend_open(
+    q: Tensor, keys: Tensor, values: Tensor, start: Tensor, scratch: triton_attention.Scratch
+) -> Tensor:
+    out = torch.full_like(q, float("nan"))
+    for launch in triton_attention.open_launches(
+        q, keys, values, start, scratch, out, block_length=8
+    ):
+        launch.run()
+    return out
+
+
 @pytest.mark.parametrize("splits", [1, 2, 16])
 @pytest.mark.parametrize("start", [0, 8, 72, 200])
 @pytest.mark.parametrize("blocks", [1, 2])
@@ -57,7 +69,7 @@ def test_one_launch_serves_any_length(start: int, blocks: int, splits: int) -> N
     for part in (scratch.maxima, scratch.sums, scratch.parts):
         part.fill_(float("nan"))
     where = torch.tensor([start], dtype=torch.int32)
-    ours = triton_attention.open_attention(q, keys, values, where, scratch, block_length=8)
+    ours = attend_open(q, keys, values, where, scratch)
     reach = start + tokens
     expected = reference.attention(
         q, keys[:, :reach], values[:, :reach], start=start, block_length=8
@@ -69,9 +81,9 @@ def test_the_wide_form_hides_the_second_block_from_the_first() -> None:
     q, keys, values = tensors((), 2, 1, 16, 24, 16, torch.float32)
     scratch = triton_attention.Scratch(32, 16, q.device)
     where = torch.tensor([8], dtype=torch.int32)
-    before = triton_attention.open_attention(q, keys, values, where, scratch, block_length=8)
+    before = attend_open(q, keys, values, where, scratch)
     keys[:, 16:], values[:, 16:] = 50.0, -50.0
-    after = triton_attention.open_attention(q, keys, values, where, scratch, block_length=8)
+    after = attend_open(q, keys, values, where, scratch)
     assert torch.equal(before[:, :8], after[:, :8])
     assert not torch.isclose(before[:, 8:], after[:, 8:]).any()
 

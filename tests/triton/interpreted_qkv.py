@@ -59,10 +59,9 @@ def test_the_cache_form_writes_where_the_device_says(shape: tuple, start: int) -
     qkv, *weights, _, _ = inputs(shape, torch.float32)
     tables = reference.rotary_tables(torch.arange(capacity), rotary, 1e4, torch.float32)
     keys, values = (torch.full((kv_heads, capacity, size), 7.0) for _ in range(2))
-    q = triton_qkv.store_qkv(
-        qkv, *weights, *tables, torch.tensor([start], dtype=torch.int32), keys, values,
-        heads=heads, eps=1e-6,
-    )  # fmt: skip
+    q = torch.empty(heads, tokens, size)
+    where = torch.tensor([start], dtype=torch.int32)
+    triton_qkv.store_launch(qkv, *weights, *tables, where, keys, values, q, eps=1e-6).run()
     own = [table[start : start + tokens] for table in tables]
     expected = reference.split_qkv(qkv, *weights, *own, heads=heads, kv_heads=kv_heads, eps=1e-6)
     stored = keys[:, start : start + tokens], values[:, start : start + tokens]

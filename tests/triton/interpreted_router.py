@@ -25,7 +25,7 @@ def stable_choice(
 SHAPES = [
     # tokens, hidden, experts, groups, kept groups, top_k
     (7, 64, 8, 4, 2, 2),
-    (33, 100, 24, 3, 2, 5),  # nothing a power of two
+    (17, 100, 24, 3, 2, 5),  # nothing a power of two
     (1, 2048, 256, 8, 4, 8),  # LLaDA2.1-mini's router
     (5, 48, 6, 1, 1, 6),  # every expert
     (4, 300, 20, 5, 5, 3),

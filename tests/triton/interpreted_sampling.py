@@ -17,7 +17,7 @@ from engine.config import DecodeConfig
 from engine.decode import unmasking
 from engine.kernels.triton_random import accurate_log, gumbel, uniform_words
 from engine.kernels.triton_sampling import Predictions, Sampler
-from engine.kernels.triton_select import cut_rows
+from engine.kernels.triton_select import cut_launch
 
 CPU = torch.device("cpu")
 
@@ -25,8 +25,7 @@ CPU = torch.device("cpu")
 def predicted(
     logits: Tensor, config: DecodeConfig, mask_id: int, start: int, step: int
 ) -> Predictions:
-    sampler = Sampler(config, *logits.shape, mask_id, CPU)
-    sampler.clock.copy_(torch.tensor([start, step]))
+    sampler = Sampler(config, *logits.shape, mask_id, torch.tensor([[start, -1, step]]))
     return sampler.predict(logits)
 
 
@@ -97,13 +96,13 @@ def test_what_is_not_a_number_shows_in_the_confidence(bad: float, temperature: f
     [(1.0, None, None), (0.3, None, None), (1.3, 7, None), (0.7, None, 0.8), (1.0, 20, 0.5),
      (0.5, 1, None), (1.0, None, 0.0), (2.0, 10_000, 1.0)],
 )  # fmt: skip
-@pytest.mark.parametrize(("rows", "vocabulary"), [(3, 4500), (4, 50)])
+@pytest.mark.parametrize(("rows", "vocabulary", "step"), [(1, 4500, 0), (3, 50, 7)])
 def test_samples(
-    rows: int, vocabulary: int, temperature: float, top_k: int | None, top_p: float | None
-) -> None:
+    rows: int, vocabulary: int, step: int, temperature: float, top_k: int | None,
+    top_p: float | None,
+) -> None:  # fmt: skip
     config = DecodeConfig(temperature=temperature, top_k=top_k, top_p=top_p, seed=(1 << 63) + 12345)
-    for step in range(3):
-        compare(some_logits(rows, vocabulary, step), config, 3, start=32 * step, step=step)
+    compare(some_logits(rows, vocabulary), config, 3, start=32 * step, step=step)
 
 
 def test_filters_cut_among_equals_where_the_host_does() -> None:
@@ -111,17 +110,29 @@ def test_filters_cut_among_equals_where_the_host_does() -> None:
     logits = some_logits(4, 300, scale=1.5).round()
     for top_k, top_p in ((10, None), (None, 0.7), (40, 0.6), (None, 0.31)):
         config = DecodeConfig(temperature=1.0, top_k=top_k, top_p=top_p, seed=0)
-        sampler = Sampler(config, 4, 300, 0, CPU)
+        sampler = Sampler(config, 4, 300, 0, torch.zeros(1, 3, dtype=torch.int64))
         plain = unmasking.suppress_mask(logits, 0)
-        borders, cuts = cut_rows(
-            logits, plain.amax(-1), sampler.limits, mask_id=0, use_k=sampler.use_k,
-            use_p=sampler.use_p,
-        )  # fmt: skip
+        borders, cuts = torch.empty(4), torch.empty(4, dtype=torch.int32)
+        cut_launch(
+            logits, plain.amax(-1), sampler.limits, borders, cuts, mask_id=0,
+            use_k=sampler.use_k, use_p=sampler.use_p,
+        ).run()  # fmt: skip
         column = torch.arange(300)
         equal = (plain == borders[:, None]) & (column <= cuts[:, None])
         kept = (plain > borders[:, None]) | equal
         filtered = unmasking.filter_logits(plain, 1.0, top_k, top_p)
         assert torch.equal(kept, filtered > -math.inf)
+
+
+def test_two_blocks_in_one_launch_have_places_and_steps_of_their_own() -> None:
+    config, logits = DecodeConfig(temperature=1.0, seed=4, top_k=30), some_logits(6, 200)
+    states = torch.tensor([[96, 0, 5], [99, 0, 0]])
+    ours = Sampler(config, 6, 200, 1, states).predict(logits)
+    plain = unmasking.suppress_mask(logits, 1)
+    for half, (start, _, step) in enumerate(states.tolist()):
+        rows = slice(3 * half, 3 * half + 3)
+        expected = unmasking.predict(plain[rows], config, seed=4, start=start, step=step)
+        assert torch.equal(ours.tokens[rows], expected.tokens)
 
 
 @triton.jit

@@ -44,7 +44,7 @@ def test_it_is_the_references(
 def test_a_predictions_sums_spare_a_reading() -> None:
     torch.manual_seed(2)
     logits, table = torch.randn(4, 900), torch.randn(900, 64)
-    said = Sampler(DecodeConfig(), 4, 900, 17, torch.device("cpu")).predict(logits)
+    said = Sampler(DecodeConfig(), 4, 900, 17, torch.zeros(1, 3)).predict(logits)
     expected = reference.soft_embedding(suppress_mask(logits, 17), table)
     mixer = SoftEmbedding(4, table, mask_id=17)
     torch.testing.assert_close(

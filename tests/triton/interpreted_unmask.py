@@ -12,7 +12,7 @@ from engine.config import DecodeConfig
 from engine.decode import unmasking
 from engine.decode.canvas import Canvas
 from engine.decode.denoise import Denoiser
-from engine.kernels.triton_unmask import STATE, Block, BlockRules, take_step
+from engine.kernels.triton_unmask import STATE, Block, BlockRules, step_launch
 
 CPU = torch.device("cpu")
 MASK = 11
@@ -38,7 +38,7 @@ def step_device(block: Block, logits: Tensor, config: DecodeConfig, rules: Block
         unmasking.suppress_mask(logits, MASK), config, seed=config.seed or 0,
         start=state["start"], step=state["step"],
     )  # fmt: skip
-    take_step(block, p.tokens, p.confidence, p.best, p.best_probability, rules)
+    step_launch(block, p.tokens, p.confidence, p.best, p.best_probability, rules).run()
 
 
 def run_both(config: DecodeConfig, length: int, prompt: list[int], scale: float, seed: int) -> int:
@@ -118,7 +118,7 @@ def test_one_confidence_that_is_no_number_changes_nothing() -> None:
     before = block.tokens.clone()
     ids = torch.tensor([2, 2, 2, 2])
     sure = torch.tensor([0.5, 0.9, float("nan"), 0.9])
-    take_step(block, ids, sure, ids, sure, rules)
+    step_launch(block, ids, sure, ids, sure, rules).run()
     assert torch.equal(block.tokens, before)
     state = state_of(block)
     assert (state["finite"], state["step"], state["unmasked"], state["settled"]) == (0, 0, 0, 0)
@@ -130,6 +130,6 @@ def test_rules_may_change_between_launches() -> None:
     block = Block.open(0, 4, [], MASK, CPU)
     ids, sure = torch.tensor([1, 2, 3, 4]), torch.tensor([0.5, 0.6, 0.7, 0.8])
     rules.thresholds[0] = 0.55
-    take_step(block, ids, sure, ids, sure, rules)
+    step_launch(block, ids, sure, ids, sure, rules).run()
     assert block.tokens.tolist() == [MASK, 2, 3, 4]
     assert state_of(block)["holds_stop"] == 0
