@@ -22,6 +22,8 @@ SPLITS = 16
 128 programs."""
 LARGEST_TILE = 64
 """Queries (of all heads of a group) that one program holds."""
+KEYS = 32
+"""Keys that it reads at once: with twice as many its registers spill on some cards."""
 OPEN_TOKENS = 64
 """More tokens than two open blocks have fill the device without dividing the keys."""
 
@@ -136,11 +138,9 @@ def combine_kernel(
     tl.store(at_out, mixed.to(out.dtype.element_ty), mask=columns < SIZE)
 
 
-def tiles(group: int, tokens: int, size: int, itemsize: int) -> tuple[int, int, int]:
-    """(queries a tile, keys a tile, warps): two float32 tiles must fit where two bf16 ones do."""
-    rows = min(max(triton.next_power_of_2(group * tokens), 16), LARGEST_TILE)
-    keys = 64 if itemsize * triton.next_power_of_2(size) <= 256 else 32
-    return rows, keys, 4
+def query_rows(group: int, tokens: int) -> int:
+    """Queries that one program holds, of `group` heads and `tokens` positions."""
+    return min(max(triton.next_power_of_2(group * tokens), 16), LARGEST_TILE)
 
 
 class Scratch:
@@ -227,7 +227,7 @@ def _launches(
     group, lines = heads // kv_heads, q.numel() // size
     assert k.stride()[-2:] == (size, 1)
     assert k.stride() == v.stride()
-    rows, keys, warps = tiles(group, tokens, size, q.element_size())
+    rows = query_rows(group, tokens)
     shared = {
         "start": start, "out": out, "maxima": scratch.maxima, "sums": scratch.sums,
         "parts": scratch.parts, "tokens": tokens,
@@ -238,7 +238,7 @@ def _launches(
     }  # fmt: skip
     constants = {
         "SIZE": size, "BLOCK_SIZE": max(triton.next_power_of_2(size), 16), "SPLITS": splits,
-        "KEYS": keys, "START": kind,
+        "KEYS": KEYS, "START": kind,
     }  # fmt: skip
     own = {
         "SCALE": size**-0.5, "GROUP": group, "KV_HEADS": kv_heads, "BLOCK_LENGTH": block_length,
@@ -247,7 +247,7 @@ def _launches(
     grid = (triton.cdiv(group * tokens, rows), lines // (heads * tokens) * kv_heads, splits)
     first = Launch(
         "attention", attention_kernel, grid, {"q": q, "keys": k, "values": v, **shared, **strides},
-        constants | own, warps, stages=2,
+        constants | own, warps=4, stages=2,
     )  # fmt: skip
     if splits == 1:
         return [first]

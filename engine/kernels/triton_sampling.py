@@ -129,10 +129,14 @@ def draw_kernel(
 
 @triton.jit
 def draw_combine_kernel(
-    tile_token, tile_score, tile_logit, tile_total, limits, top, tokens, confidence, tiles,
+    tile_token, tile_score, tile_logit, tile_total, limits, top, probability, tokens, confidence,
+    tiles,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Program row: the token with the highest score, and its probability after filtering."""
+    """Program row: the token with the highest score, and its probability after filtering.
+
+    A filter may have dropped what was not a number; the plain probability still says so.
+    """
     line = tl.program_id(0)
     tile = tl.arange(0, BLOCK)
     real = tile < tiles
@@ -144,8 +148,9 @@ def draw_combine_kernel(
     total = tl.sum(tl.load(tile_total + at, mask=real, other=0.0), 0)
     whole_top = tl.div_rn(tl.load(top + line), tl.load(limits))
     chosen = tl.load(tile_logit + line * tiles + winner)
+    plain = tl.load(probability + line)
     tl.store(tokens + line, tl.load(tile_token + line * tiles + winner).to(tl.int64))
-    tl.store(confidence + line, tl.exp(chosen - whole_top) / total)
+    tl.store(confidence + line, tl.exp(chosen - whole_top) / total + 0.0 * plain)
 
 
 class Sampler:
@@ -225,7 +230,8 @@ class Sampler:
         blocks, stride = self.states.shape
         constants = {"FILTERED": filtered, "SPAN": len(out.best) // blocks, "STRIDE": stride}
         yield self._by_tile("draw", draw_kernel, tiles | rows | drawn, constants)
-        chosen = {"tokens": out.tokens, "confidence": out.confidence}
+        chosen = {"probability": out.best_probability, "tokens": out.tokens,
+                  "confidence": out.confidence}  # fmt: skip
         yield self._by_row("draw_combine", draw_combine_kernel, tiles | chosen)
 
     def _by_tile(

@@ -246,8 +246,9 @@ class SoftEmbedding:
 def mix_tiles(rows: int, size: int, itemsize: int) -> tuple[int, int, int, int]:
     """(rows, columns of z, tokens, warps) of a program of `mix_kernel`."""
     row_tile = min(max(triton.next_power_of_2(rows), 16), 64)
-    columns = min(max(triton.next_power_of_2(size), 16), 256 if itemsize == 2 else 64)
-    return row_tile, columns, 32, 4 if row_tile <= 32 else 8
+    # Half as many columns for twice the rows: more sums than that spill.
+    most = (256 if itemsize == 2 else 64) * 32 // max(row_tile, 32)
+    return row_tile, min(max(triton.next_power_of_2(size), 16), most), 32, 4
 
 
 def soft_embedding(

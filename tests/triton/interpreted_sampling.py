@@ -79,6 +79,7 @@ def test_a_certain_token_is_certain(rows: int) -> None:
     assert ours.entropy.tolist() == [0.0] * rows
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what is tested here
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_what_is_not_a_number_shows_in_the_confidence(bad: float, temperature: float) -> None:
