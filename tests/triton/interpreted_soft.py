@@ -21,12 +21,9 @@ def inputs(rows: tuple, vocabulary: int, size: int, dtype: torch.dtype) -> tuple
     return suppress_mask(logits, vocabulary // 2), torch.randn(vocabulary, size).to(dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
+@pytest.mark.parametrize(("dtype", "temperature"), [(torch.float32, 0.6), (torch.bfloat16, 1.0)])
 @pytest.mark.parametrize("top_k", [None, 1, 10, 5000])
-@pytest.mark.parametrize(
-    ("rows", "vocabulary", "size"), [((3,), 272, 48), ((2, 3), 700, 300), ((1,), 4100, 16)]
-)
+@pytest.mark.parametrize(("rows", "vocabulary", "size"), [((2, 2), 272, 48), ((1,), 700, 300)])
 def test_it_is_the_references(
     rows: tuple, vocabulary: int, size: int, top_k: int | None, temperature: float,
     dtype: torch.dtype,
@@ -66,6 +63,7 @@ def test_of_equals_just_k_count_the_first_ones() -> None:
     torch.testing.assert_close(z.sum(), torch.tensor(1.0))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what is tested here
 def test_a_table_is_read_at_real_ids_even_where_logits_are_no_numbers() -> None:
     logits = torch.full((2, 40), float("nan"))
     assert soft_embedding(logits, torch.randn(40, 16), top_k=4).shape == (2, 16)

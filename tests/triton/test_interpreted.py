@@ -13,9 +13,12 @@ import pytest
 HERE = Path(__file__).parent
 FILES = sorted(path.stem for path in HERE.glob("interpreted_*.py"))
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="Triton is not installed"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None, reason="Triton is not installed"
+    ),
+    pytest.mark.slow,
+]
 
 
 @pytest.fixture(scope="module")
