@@ -81,6 +81,7 @@ def test_the_bias_chooses_but_does_not_weigh() -> None:
     assert weights.tolist() == [[0.5, 0.5]]
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what is tested here
 def test_scores_that_are_not_numbers_name_no_expert_that_is_not_there() -> None:
     hidden = torch.full((2, 16), float("nan"))
     ids, _ = triton_router.route(
