@@ -68,7 +68,8 @@ def filter_logits(
         least = logits.topk(top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < least, float("-inf"))
     if top_p is not None and top_p < 1.0:
-        ordered, order = logits.sort(dim=-1, descending=True)
+        # Stable, so that which of equals stay is the same on every device.
+        ordered, order = logits.sort(dim=-1, descending=True, stable=True)
         over = ordered.softmax(-1).cumsum(-1) > top_p
         # Shifted by one: the token that crosses the limit stays, and so does the first.
         over = torch.cat((torch.zeros_like(over[..., :1]), over[..., :-1]), dim=-1)

@@ -1,0 +1,88 @@
+"""RMSNorm in Triton, alone and with the residual sum before it.
+
+One program a row; the row stays in registers between the mean and the product.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.kernels.launch import Launch
+
+
+@triton.jit
+def norm_kernel(
+    x, added, also, weight, total, out,
+    EPS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
+    ALSO: tl.constexpr,
+):  # fmt: skip
+    """out[row] = rms_norm(x[row] + (added[row] + also[row])); the sum goes to total[row]."""
+    row = tl.program_id(0).to(tl.int64) * SIZE
+    columns = tl.arange(0, BLOCK)
+    inside = columns < SIZE
+    dtype = out.dtype.element_ty
+    wide = tl.load(x + row + columns, mask=inside, other=0.0).to(tl.float32)
+    if ADD:
+        term = tl.load(added + row + columns, mask=inside, other=0.0).to(tl.float32)
+        if ALSO:
+            second = tl.load(also + row + columns, mask=inside, other=0.0).to(tl.float32)
+            term = (term + second).to(dtype).to(tl.float32)
+        summed = (wide + term).to(dtype)
+        tl.store(total + row + columns, summed, mask=inside)
+        wide = summed.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + EPS)
+    # Rounded before the weight multiplies it, as in the reference.
+    normed = (wide * scale).to(dtype).to(tl.float32)
+    factor = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row + columns, (normed * factor).to(dtype), mask=inside)
+
+
+def norm_launch(
+    x: Tensor,
+    weight: Tensor,
+    eps: float,
+    out: Tensor,
+    *,
+    added: Tensor | None = None,
+    also: Tensor | None = None,
+    total: Tensor | None = None,
+) -> Launch:
+    """What fills `out` (and, with `added`, `total`); all contiguous, of x's shape and dtype.
+
+    A program holds one row, 16 elements a lane. `total` may be x itself; `out` must not overlap
+    the inputs.
+    """
+    size = x.shape[-1]
+    block = triton.next_power_of_2(size)
+    first = x if added is None else added
+    arguments = {
+        "x": x, "added": first, "also": first if also is None else also, "weight": weight,
+        "total": out if total is None else total, "out": out,
+    }  # fmt: skip
+    constants = {
+        "EPS": eps, "SIZE": size, "BLOCK": block, "ADD": added is not None, "ALSO": also is not None
+    }  # fmt: skip
+    grid = (x.numel() // size,)
+    warps = min(max(block // 512, 1), 8)
+    return Launch("norm", norm_kernel, grid, arguments, constants, warps)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension, in x's dtype."""
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    norm_launch(x, weight, eps, out).run()
+    return out
+
+
+def add_rms_norm(
+    x: Tensor, added: Tensor, weight: Tensor, eps: float, *, also: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """(sum, rms_norm(sum)) with sum = x + added, or x + (added + also), each rounded to x's dtype.
+
+    All contiguous and of x's shape and dtype.
+    """
+    total, out = torch.empty_like(x), torch.empty_like(x)
+    norm_launch(x, weight, eps, out, added=added, also=also, total=total).run()
+    return total, out
