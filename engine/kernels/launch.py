@@ -20,7 +20,7 @@ class Launch:
     name: str
     kernel: Any
     grid: tuple[int, ...]
-    arguments: Mapping[str, Tensor | int]
+    arguments: Mapping[str, Any]
     constants: Mapping[str, Any]
     warps: int = 4
     stages: int = 3

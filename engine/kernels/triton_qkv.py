@@ -147,7 +147,7 @@ def store_launch(
 
 
 def _launch(
-    arguments: dict[str, Tensor | int],
+    arguments: dict[str, Any],
     heads: int,
     kv_heads: int,
     rotary: int,
