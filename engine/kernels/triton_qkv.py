@@ -4,6 +4,8 @@ One program a head of a token. Where the rows stand may be known on the device o
 captured launch serves every block of an answer.
 """
 
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
