@@ -3,6 +3,8 @@
 One program a row; the row stays in registers between the mean and the product.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -56,7 +58,7 @@ def norm_launch(
     size = x.shape[-1]
     block = triton.next_power_of_2(size)
     first = x if added is None else added
-    arguments = {
+    arguments: dict[str, Any] = {
         "x": x, "added": first, "also": first if also is None else also, "weight": weight,
         "total": out if total is None else total, "out": out,
     }  # fmt: skip

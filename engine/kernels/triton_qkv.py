@@ -108,7 +108,7 @@ def split_qkv(
     qkv, cos, sin = qkv.contiguous(), cos.contiguous(), sin.contiguous()
     q = qkv.new_empty(*batch, heads, tokens, size)
     k, v = (qkv.new_empty(*batch, kv_heads, tokens, size) for _ in range(2))
-    arguments = {
+    arguments: dict[str, Any] = {
         "qkv": qkv, "query_weight": query_weight, "key_weight": key_weight, "cos": cos, "sin": sin,
         "start": qkv, "q": q, "keys": k, "values": v, "tokens": tokens,
         "table_stride": tokens * rotary if per_batch else 0, "q_stride": heads * tokens * size,
@@ -140,7 +140,7 @@ def store_launch(
     kv_heads, capacity, size = keys.shape
     for tensor in (qkv, cos, sin, keys, values, q):
         assert tensor.is_contiguous()
-    arguments = {
+    arguments: dict[str, Any] = {
         "qkv": qkv, "query_weight": query_weight, "key_weight": key_weight, "cos": cos, "sin": sin,
         "start": start, "q": q, "keys": keys, "values": values, "tokens": qkv.shape[0],
         "table_stride": 0, "q_stride": 0, "kv_stride": 0, "kv_head_stride": capacity * size,

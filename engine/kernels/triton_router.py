@@ -5,6 +5,8 @@ still fill the device, and the choice, one program a token. The product is IEEE 
 model's dtype: a rounded score sends a token to another expert.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -151,7 +153,7 @@ def route_launches(
         "SIZE_BLOCK": triton.next_power_of_2(experts // n_group),
         "TOP_BLOCK": triton.next_power_of_2(top_k),
     }  # fmt: skip
-    arguments = {
+    arguments: dict[str, Any] = {
         "parts": parts, "bias": expert_bias, "ids": ids, "weights": weights, "tokens": tokens
     }  # fmt: skip
     choose = Launch(

@@ -6,6 +6,8 @@ probability for top-p. Two bits of t are found per reading of the row (16 readin
 a row; all sums have a fixed order.
 """
 
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -176,7 +178,7 @@ def cut_launch(
     temperature, k and p; k counts up to 2^24, and must not exceed V. mask_id -1 suppresses nothing.
     """
     rows, vocabulary = logits.shape
-    arguments = {
+    arguments: dict[str, Any] = {
         "logits": logits, "top": top, "limits": limits, "borders": borders, "cuts": cuts,
         "vocabulary": vocabulary, "mask_id": mask_id,
     }  # fmt: skip

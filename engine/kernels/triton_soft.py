@@ -204,7 +204,7 @@ class SoftEmbedding:
     def _mix_all(self, logits: Tensor, top: Tensor, total: Tensor) -> list[Launch]:
         rows, size = logits.shape[0], self.table.shape[1]
         row_tile, columns, step, warps = mix_tiles(rows, size, self.table.element_size())
-        parts = {"parts": self._parts, "rows": rows}
+        parts: dict[str, Any] = {"parts": self._parts, "rows": rows}
         mix = Launch(
             "soft_mix", mix_kernel,
             (triton.cdiv(size, columns), PARTS, triton.cdiv(rows, row_tile)),
@@ -227,7 +227,7 @@ class SoftEmbedding:
             logits, top, self.limits, self._border, self._cut, mask_id=self.mask_id, use_k=True,
             use_p=False, exact=True,
         )  # fmt: skip
-        listed = {"ids": self._ids, "values": self._values}
+        listed: dict[str, Any] = {"ids": self._ids, "values": self._values}
         listing = Launch(
             "soft_list", list_kernel, (rows,),
             {"borders": self._border, "cuts": self._cut, **listed} | self._row_arguments(logits),

@@ -7,6 +7,7 @@ that the next launch reads (`STATE` names them).
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -167,7 +168,7 @@ def step_launch(
     """Decides and edits `block` in place by predictions [B] (int64 and float32, as in
     `triton_sampling.Predictions`)."""
     length = block.tokens.shape[0]
-    arguments = {
+    arguments: dict[str, Any] = {
         "tokens": block.tokens, "undecided": block.undecided, "chosen": chosen,
         "confidence": confidence, "best": best, "best_probability": best_probability,
         "unmasked": block.unmasked, "edited": block.edited, "state": block.state,
