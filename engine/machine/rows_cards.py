@@ -22,9 +22,9 @@ def card_rows(facts: Facts, chosen: Card | None) -> list[Row]:
 def _none_row(facts: Facts) -> Row:
     if facts.system.nvidia_on_bus:
         found = "an NVIDIA card that cannot be asked (see NVIDIA driver)"
-        return Row("Graphics card", "no", found, "optional")
+        return Row("Graphics card", "no", found, "nothing for the demo")
     found = "no NVIDIA card or driver found; the processor works, but is very slow for large models"
-    return Row("Graphics card", "warn", found, "optional")
+    return Row("Graphics card", "warn", found, "nothing for the demo")
 
 
 def _card_row(card: Card, facts: Facts, chosen: Card | None) -> Row:
