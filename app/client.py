@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from app.child import python_command
 from app.paths import ensure
 from app.protocol import (
     MAX_LINE,
@@ -159,16 +159,8 @@ class EngineClient:
 
 
 def worker_command(*arguments: str) -> list[str]:
-    """The command that starts `app.worker` from where this module stands.
-
-    Not `-m`: that would put the user's working directory, and an `app.py` in it, first.
-    """
-    root = str(Path(__file__).resolve().parents[1])
-    code = (
-        f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
-        "from app.worker import main; main()"
-    )
-    return [sys.executable, "-P", "-c", code, *arguments]
+    """The command that starts `app.worker`."""
+    return python_command("from app.worker import main; main()", *arguments)
 
 
 def _decode(line: bytes) -> EngineMessage:

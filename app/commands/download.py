@@ -195,18 +195,23 @@ class TerminalView:
 def progress_line(now: Progress) -> str:
     """ "61 %  6.6 GB of 10.9 GB · 41.8 MB/s · 1 m 43 s left"."""
     parts = [f"{_percent(now.done, now.total)} %  {size_text(now.done)} of {size_text(now.total)}"]
-    if now.stalled:
-        parts.append(f"stalled {time_text(now.stalled)}")
-    elif now.speed:
-        parts.append(f"{size_text(now.speed)}/s")
-        if now.left:
-            parts.append(f"{time_text(now.left)} left")
+    parts += pace_words(now)
     checking = [row for row in now.files if row["state"] == "checking"]
     if checking:
         parts.append(f"checking, {_percent(now.checked, now.total)} % checked")
     if now.reconnects:
         parts.append(f"{now.reconnects} reconnect{'s' if now.reconnects > 1 else ''}")
     return " · ".join(parts)
+
+
+def pace_words(now: Progress, *, about: str = "") -> list[str]:
+    """How fast it comes and how long it takes yet; `about` follows the rate."""
+    if now.stalled:
+        return [f"stalled {time_text(now.stalled)}"]
+    if not now.speed:
+        return []
+    rate = f"{size_text(now.speed)}/s{about}"
+    return [rate, f"{time_text(now.left)} left"] if now.left else [rate]
 
 
 def event_lines(event: Event) -> list[str]:

@@ -15,12 +15,12 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from app.child import python_command
 from app.hub.messages import (
     Cancel,
     Cancelled,
@@ -174,16 +174,8 @@ def network_environment(*, endpoint: str | None = None, offline: bool = False) -
 
 
 def downloader_command() -> list[str]:
-    """The command that starts `app.downloader` from where this module stands.
-
-    Not `-m`: that would put the user's working directory, and an `app.py` in it, first.
-    """
-    root = str(Path(__file__).resolve().parents[2])
-    code = (
-        f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
-        "from app.downloader import main; main()"
-    )
-    return [sys.executable, "-P", "-c", code]
+    """The command that starts `app.downloader`."""
+    return python_command("from app.downloader import main; main()")
 
 
 def _is_last(event: Event | None, code: int) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from app.commands.download import plan_lines
+from app.commands.download import pace_words, plan_lines
 from app.hub.messages import Planned
 from app.hub.text import size_text, time_text
 from app.text import printable
@@ -119,13 +119,7 @@ def moment(state: DownloadState) -> str:
         return "Complete."
     if now is None or state.stage is not Stage.FETCHING:
         return "" if state.stage is not Stage.FETCHING else "Beginning"
-    parts = []
-    if now.stalled:
-        parts.append(f"stalled {time_text(now.stalled)}")
-    elif now.speed:
-        parts.append(f"{size_text(now.speed)}/s (mean of 10 s)")
-        if now.left:
-            parts.append(f"{time_text(now.left)} left")
+    parts = pace_words(now, about=" (mean of 10 s)")
     if state.checking:
         share = 100 * now.checked // now.total if now.total else 100
         parts.append(f"checking, {share} % checked")

@@ -10,12 +10,11 @@ import json
 import logging
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from app.child import python_command
 from engine.machine.facts import Row
 
 log = logging.getLogger(__name__)
@@ -60,16 +59,8 @@ class CheckFailedError(Exception):
 
 
 def doctor_command() -> list[str]:
-    """The command that runs the doctor from where this module stands.
-
-    Not `-m`: that would put the user's working directory, and an `app.py` in it, first.
-    """
-    root = str(Path(__file__).resolve().parents[2])
-    code = (
-        f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
-        "from app.cli import run; sys.exit(run(['doctor', '--json']))"
-    )
-    return [sys.executable, "-P", "-c", code]
+    """The command that runs the doctor."""
+    return python_command("from app.cli import run; sys.exit(run(['doctor', '--json']))")
 
 
 async def ask_doctor(command: Sequence[str], *, patience: float = PATIENCE) -> Verdict:
