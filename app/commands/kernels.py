@@ -75,7 +75,7 @@ def _compile(call: Kernels) -> tuple[list["StepKernel"], list["Compiled"]]:
     )
     listed = list(step_kernels(step))
     say(f"Compiling for {call.arch}; this takes a minute or two.")
-    return listed, compile_distinct(listed, call.arch)
+    return listed, compile_distinct((kernel.launch for kernel in listed), call.arch)
 
 
 def _to_json(

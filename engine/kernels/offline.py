@@ -19,7 +19,6 @@ from triton.compiler import ASTSource
 
 from engine.kernels.launch import Launch
 from engine.kernels.plans import Capability
-from engine.kernels.step import StepKernel
 
 ARCHITECTURES: dict[str, Capability] = {
     "sm_80": (8, 0),
@@ -127,14 +126,14 @@ def assemble(ptx: str, arch: str) -> tuple[int, int, int]:
     return int(registers[1]), stores + loads, stack
 
 
-def compile_distinct(kernels: Iterable[StepKernel], arch: str) -> list[Compiled]:
-    """The figures of each kernel; those whose code is the same are compiled once."""
+def compile_distinct(launches: Iterable[Launch], arch: str) -> list[Compiled]:
+    """The figures of each launch's kernel; those whose code is the same are compiled once."""
     done: dict[tuple[Any, ...], Compiled] = {}
     figures = []
-    for kernel in kernels:
-        key = _code(kernel.launch)
+    for launch in launches:
+        key = _code(launch)
         if key not in done:
-            done[key] = compile_launch(kernel.launch, arch)
+            done[key] = compile_launch(launch, arch)
         figures.append(done[key])
     return figures
 

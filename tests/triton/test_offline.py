@@ -1,50 +1,90 @@
-"""The small kernels at LLaDA2.1-mini's shapes, compiled for every card the engine supports: no
-spills, no stack, and no more shared memory than the card gives."""
+"""Every kernel at LLaDA2.1-mini's shapes, compiled for every card the engine supports: no spills,
+no stack, no more shared memory than the card gives, and the matrix instructions that were meant."""
 
-import importlib.util
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+from functools import cache
+from importlib.util import find_spec
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-# Bytes a program may have (CUDA programming guide, technical specifications by capability).
-SHARED = {
-    "sm_80": 163 << 10,
-    "sm_86": 99 << 10,
-    "sm_89": 99 << 10,
-    "sm_90": 227 << 10,
-    "sm_100": 227 << 10,
-    "sm_120": 99 << 10,
-}
-KERNELS = {
+from engine.machine.memory_plan import MINI
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("triton") is None, reason="needs triton"),
+    pytest.mark.slow,
+]
+
+ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+NATIVE = ["sm_100", "sm_120"]
+SMALL = {
     "norm", "qkv", "attention", "attention_combine", "router_scores", "router_choice", "scan",
     "scan_combine", "cut", "draw", "draw_combine", "soft_sums", "soft_mix", "soft_add",
     "soft_list", "soft_gather", "decide",
 }  # fmt: skip
 
-pytestmark = [
-    pytest.mark.skipif(
-        importlib.util.find_spec("triton") is None, reason="Triton is not installed"
-    ),
-    pytest.mark.slow,
-]
 
+@cache
+def compiled(arch: str, rounded: bool, packed: bool, tokens: int = 32):
+    """(name, figures) of the distinct kernels of a step of LLaDA2.1-mini."""
+    from engine.kernels.offline import ARCHITECTURES, compile_distinct
+    from engine.kernels.step import Step, step_kernels
 
-@pytest.mark.parametrize("arch", SHARED)
-def test_every_kernel_fits_the_card(arch: str) -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.triton.offline", arch],
-        cwd=ROOT, env=environment, capture_output=True, text=True,
+    step = Step(
+        MINI, ARCHITECTURES[arch], tokens, distinct=163, rounded=rounded,
+        packed_linears=packed, packed_head=packed, packed_experts=packed,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    compiled = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {one["name"] for one in compiled} == KERNELS
-    assert [one for one in compiled if one["spills"] or one["stack"]] == []
-    assert [one for one in compiled if one["shared"] > SHARED[arch]] == []
-    products = {one["name"] for one in compiled if one["instructions"]}
+    kernels = list(step_kernels(step))
+    return list(
+        zip(
+            (kernel.name for kernel in kernels),
+            compile_distinct((kernel.launch for kernel in kernels), arch),
+            strict=True,
+        )
+    )
+
+
+def assert_fits(arch: str, kernels: list) -> None:
+    from engine.kernels.offline import SHARED_LIMIT
+
+    assert {name: c for name, c in kernels if c.spills or c.stack} == {}
+    assert {name: c for name, c in kernels if c.shared > SHARED_LIMIT[arch]} == {}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["bf16", "w4a16"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_kernels_compile_without_spills(arch: str, packed: bool) -> None:
+    kernels = compiled(arch, False, packed)
+    assert_fits(arch, kernels)
+    products = {name: c.instruction for name, c in kernels if "linear" in name or "_up" in name}
+    assert all("mma" in instruction for instruction in products.values()), products
+    assert all("bf16" in instruction or "f16" in instruction for instruction in products.values())
+
+
+@pytest.mark.parametrize("arch", NATIVE)
+def test_fp4_units_multiply_w4a4(arch: str) -> None:
+    kernels = compiled(arch, True, True)
+    assert_fits(arch, kernels)
+    experts = [c.instruction for name, c in kernels if name.startswith(("expert_gate", "expert_d"))]
+    assert len(experts) == 2
+    assert all("mxf4nvf4" in instruction for instruction in experts)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_w4a4_is_computed_on_decoded_weights_elsewhere(arch: str) -> None:
+    kernels = compiled(arch, True, True)
+    assert_fits(arch, kernels)
+    assert not any("mxf4" in c.instruction for _, c in kernels)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_small_kernels_fit_too(arch: str) -> None:
+    from engine.kernels.offline import compile_distinct
+    from tests.triton.launches import others, step
+
+    launches = [*step(32), *step(64), *others()]
+    kernels = list(
+        zip((one.name for one in launches), compile_distinct(launches, arch), strict=True)
+    )
+    assert_fits(arch, kernels)
+    assert {name for name, _ in kernels} == SMALL
+    products = {name for name, figures in kernels if figures.instruction}
     assert {"attention", "soft_mix"} <= products  # on the matrix units, whatever they are called

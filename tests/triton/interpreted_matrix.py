@@ -1,17 +1,8 @@
-"""The matrix kernels against the plain torch that they stand for, under Triton's interpreter.
-
-Run by `tests/engine/test_triton_kernels.py`, in a process where triton interprets.
-"""
-
-import os
+"""The matrix kernels against the plain torch that they stand for, under Triton's interpreter."""
 
 import pytest
 import torch
 from torch import Tensor
-
-if os.environ.get("TRITON_INTERPRET") != "1":
-    pytest.skip("needs TRITON_INTERPRET=1; test_triton_kernels.py runs it", allow_module_level=True)
-pytest.importorskip("triton")
 
 from engine.checkpoint.nvfp4 import quantize
 from engine.kernels import (
@@ -24,9 +15,7 @@ from engine.kernels import (
 )
 from engine.kernels.plans import Capability, expert_tile, linear_tile
 from engine.kernels.triton_slots import Slots, slots_launch
-from tests.engine.interpreter import narrow, repair, values
-
-repair()
+from tests.triton.interpreter import narrow, values
 
 # Relative to the largest output. float32: sums of up to 192 products in another order, each off by
 # 2^-24 of the largest partial sum. bf16: both round the same float32 sums, which differ in their

@@ -1,0 +1,68 @@
+"""What a step of LLaDA2.1-mini launches beside the matrix products, 32 and 64 wide, and a prefill:
+built from tensors on the meta device, which have shapes and no memory."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from engine.config import DecodeConfig
+from engine.kernels import triton_attention, triton_norm, triton_qkv, triton_router
+from engine.kernels.launch import Launch
+from engine.kernels.triton_sampling import Sampler
+from engine.kernels.triton_soft import SoftEmbedding
+from engine.kernels.triton_unmask import STATE, Block, BlockRules, step_launch
+
+VOCABULARY, HIDDEN, HEADS, KV_HEADS, SIZE, CONTEXT = 157_184, 2048, 16, 4, 128, 32_768
+MASK = 156_895
+
+
+def blank(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def numbers(*shape: int) -> Tensor:
+    return blank(*shape, dtype=torch.float32)
+
+
+def ids(*shape: int) -> Tensor:
+    return blank(*shape, dtype=torch.int64)
+
+
+def step(width: int) -> Iterator[Launch]:
+    """What a step of `width` positions launches, greedy and sampled, z whole and top-k."""
+    x = blank(width, HIDDEN)
+    yield triton_norm.norm_launch(x, blank(HIDDEN), 1e-6, x)
+    yield triton_norm.norm_launch(x, blank(HIDDEN), 1e-6, x, added=x, also=x, total=x)
+    start, q = blank(1, dtype=torch.int32), blank(HEADS, width, SIZE)
+    tables, cache = blank(CONTEXT, SIZE // 2), blank(KV_HEADS, CONTEXT, SIZE)
+    qkv = blank(width, (HEADS + 2 * KV_HEADS) * SIZE)
+    norms = blank(SIZE)
+    yield triton_qkv.store_launch(
+        qkv, norms, norms, tables, tables, start, cache, cache, q, eps=1e-6
+    )
+    scratch = triton_attention.Scratch(HEADS * width, SIZE, q.device)
+    yield from triton_attention.open_launches(q, cache, cache, start, scratch, q, block_length=32)
+    yield from triton_router.route_launches(
+        x, blank(256, HIDDEN), numbers(256), numbers(triton_router.PARTS, width, 256),
+        ids(width, 8), numbers(width, 8), n_group=8, topk_group=4, scale=2.5,
+    )  # fmt: skip
+    logits, states = blank(width, VOCABULARY), ids(width // 32, len(STATE))
+    config = DecodeConfig(temperature=0.7, top_k=40, top_p=0.9, seed=1)
+    yield from Sampler(config, width, VOCABULARY, MASK, states).launches(logits)
+    for top_k in (None, 64):
+        soft = SoftEmbedding(width, blank(VOCABULARY, HIDDEN), top_k=top_k, mask_id=MASK)
+        yield from soft.launches(logits, numbers(width), None)
+
+
+def others() -> Iterator[Launch]:
+    """A block's decisions, and a prefill's attention."""
+    flags = blank(32, dtype=torch.int32)
+    block = Block(ids(32), flags, flags, flags, ids(len(STATE)))
+    rules = BlockRules(numbers(2), ids(2), ids(2), ids(1), MASK, True)
+    yield step_launch(block, ids(32), numbers(32), ids(32), numbers(32), rules)
+    q, cache = blank(HEADS, 512, SIZE), blank(KV_HEADS, 1024, SIZE)
+    scratch = triton_attention.Scratch(HEADS * 512, SIZE, q.device, splits=1)
+    yield from triton_attention.open_launches(
+        q, cache, cache, blank(1, dtype=torch.int32), scratch, q, block_length=32
+    )
