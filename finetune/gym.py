@@ -75,7 +75,5 @@ def _package() -> Any:
     try:
         import reasoning_gym
     except ImportError as error:
-        raise GymError(
-            "This needs the package reasoning-gym: pip install 'orl-chat[gym]'"
-        ) from error
+        raise GymError("This needs the package reasoning-gym: pip install reasoning-gym") from error
     return reasoning_gym

@@ -23,7 +23,7 @@ from finetune.taking import take
 
 _HERE = ("exact", "contains", "number", "choice")
 _PACKAGES = {"math": "math_verify", "json": "jsonschema"}
-_INSTALL = "pip install 'orl-chat[finetune]'"
+_INSTALL = "pip install math-verify jsonschema"
 
 
 class VerifierError(ValueError):

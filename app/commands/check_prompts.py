@@ -82,7 +82,9 @@ def read(path: str) -> "PromptSet":
     try:
         return read_prompts(path)
     except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
+        raise CommandError(
+            f"{path} cannot be read ({error.strerror}); name a prompts file."
+        ) from error
 
 
 def examine(request: Check, found: "PromptSet") -> Report:

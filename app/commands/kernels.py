@@ -36,8 +36,7 @@ def kernels(call: Kernels) -> int:
     """Compile, count and print."""
     if find_spec("triton") is None:
         raise CommandError(
-            "Compiling kernels needs triton, which is not installed; "
-            "install it: pip install 'orl-chat[kernels]'"
+            "Compiling kernels needs triton, which is not installed; install it: pip install triton"
         )
     listed, figures = _compile(call)
     limits = list(bounds(MINI, packed_linears=not call.experts_only))

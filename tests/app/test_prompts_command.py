@@ -70,7 +70,7 @@ def test_problems_by_line_and_a_bad_exit_code(cli: Any, file: Any, tiny_checkpoi
 def test_files_that_are_not_there_or_empty(cli: Any, file: Any, tiny_checkpoint: Path) -> None:
     code, out, err = cli("prompts", "check", "/no/such/file")
     assert (code, out) == (1, "")
-    assert err == "/no/such/file cannot be read: No such file or directory.\n"
+    assert err == "/no/such/file cannot be read (No such file or directory); name a prompts file.\n"
     code, out, _ = cli("prompts", "check", file(), "--model", str(tiny_checkpoint))
     assert code == 1
     assert "line 1 is missing: the file is empty" in out
@@ -190,4 +190,4 @@ def test_what_cannot_be_made(cli: Any, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(__import__("sys").modules, "reasoning_gym", None)
     code, _, err = cli("prompts", "make", "leg_counting", "--n", "2", "--out", path)
     assert code == 1
-    assert "orl-chat[gym]" in err
+    assert "pip install reasoning-gym" in err
