@@ -285,7 +285,7 @@ def test_code_needs_leave(folder: Path) -> None:
 
 def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(VerifierError, match=r"'math' needs .*orl-chat\[finetune\]"):
+    with pytest.raises(VerifierError, match=r"'math' needs .*pip install math-verify jsonschema"):
         make_verifier([prompt("math", "1")])
 
 
