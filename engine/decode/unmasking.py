@@ -44,7 +44,8 @@ def predict(
     on (seed, position, step, token) alone, so that the schedule of forwards cannot change it.
     """
     top, best = logits.max(dim=-1)
-    best_probability = (top - logits.logsumexp(-1)).exp()
+    # In place: a second array of the vocabulary's size costs more in fresh pages than its numbers.
+    best_probability = (logits - top[:, None]).exp_().sum(-1).reciprocal()
     if config.temperature == 0:
         return Prediction(best, best_probability, best, best_probability)
     filtered = filter_logits(logits, config.temperature, config.top_k, config.top_p)

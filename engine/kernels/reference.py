@@ -31,18 +31,28 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     parts whose products stay in the cache until they are turned.
     """
     rows = x.numel() // x.shape[-1]
-    swap = rows in _FEW_ROWS and weight.numel() >= _LARGE_WEIGHT
-    if swap and x.device.type == "cpu" and x.dtype == torch.float32:
-        columns = x.reshape(rows, -1).mT
-        parts = [(part @ columns).mT for part in weight.split(_PART)]
-        return torch.cat(parts, dim=-1).view(*x.shape[:-1], -1)
-    return F.linear(x, weight)
+    if not _weights_first(rows, x, weight):
+        return F.linear(x, weight)
+    columns = _columns(x.reshape(rows, -1))
+    parts = [(part @ columns)[:, :rows].mT for part in weight.split(_PART)]
+    return torch.cat(parts, dim=-1).view(*x.shape[:-1], -1)
 
 
-# Where the swapped product overtakes (tests/benchmarks/README.md): at 16 to 64 rows in whole
-# vectors of 8 (others cost the BLAS up to twice as much as they save), for weights from 4 MB on.
-_FEW_ROWS = range(16, 65, 8)
-_LARGE_WEIGHT = 1 << 20
+def _weights_first(rows: int, x: Tensor, weight: Tensor) -> bool:
+    fits = rows in _FEW_ROWS and weight.numel() >= _LARGE_WEIGHT
+    return fits and x.device.type == "cpu" and x.dtype == torch.float32
+
+
+def _columns(x: Tensor) -> Tensor:
+    """x [rows, in] as columns, in whole vectors of 8: others cost some BLAS twice the time."""
+    missing = -x.shape[0] % 8
+    return (F.pad(x, (0, 0, 0, missing)) if missing else x).mT
+
+
+# Where the swapped product overtakes (tests/benchmarks/README.md): at 6 to 64 rows, for weights
+# from 1 MB on.
+_FEW_ROWS = range(6, 65)
+_LARGE_WEIGHT = 1 << 18
 _PART = 2048
 
 
@@ -220,10 +230,18 @@ def _each_expert(rows: Tensor, counts: list[int], gate_up: Tensor, down: Tensor)
     # Not by index: the gradient of every index is as large as the whole stack.
     for count, gates, downs in zip(counts, gate_up.unbind(0), down.unbind(0), strict=True):
         if count:
-            gate, up = linear(rows[first : first + count], gates).chunk(2, dim=-1)
-            outputs.append(linear(F.silu(gate) * up, downs))
+            outputs.append(_one_expert(rows[first : first + count], gates, downs))
             first += count
     return torch.cat(outputs)
+
+
+def _one_expert(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """down (silu(gate x) * up x) for x [rows, d]; as columns throughout where `linear` swaps."""
+    if not _weights_first(x.shape[0], x, gate_up):
+        gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
+        return F.linear(F.silu(gate) * up, down)
+    gate, up = (gate_up @ _columns(x)).chunk(2, dim=0)
+    return (down @ (F.silu(gate) * up))[:, : x.shape[0]].mT
 
 
 def _padded_experts(rows: Tensor, counts: list[int], gate_up: Tensor, down: Tensor) -> Tensor:
