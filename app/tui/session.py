@@ -1,63 +1,26 @@
-"""One window's chat with one engine, as a state machine without a screen.
+"""One window's chat with one engine, as a state machine without a screen: what the user does.
 
-Requests go out through `send`, the engine's messages come in through `handle`, and whoever draws
-implements `View`. At most one answer is written at a time. It belongs to its conversation, not to
-what is on screen: another chat can be opened while it goes on. Text is saved when sent and after
-each block.
+What the engine says stands in `answering`. At most one answer is written at a time; another chat
+can be opened while it goes on.
 """
 
-import time
-from collections.abc import Callable
-
-from app.client import EngineDied
-from app.protocol import (
-    Block,
-    Chat,
-    Done,
-    EngineMessage,
-    Error,
-    Gpu,
-    Hello,
-    Loading,
-    Pace,
-    Prefill,
-    Ready,
-    Request,
-    Step,
-    Stop,
-)
-from app.settings import Settings, SettingsFile
+from app.protocol import Stop
+from app.settings import SettingsFile
 from app.store import Store
 from app.tui import conversation as conversations
+from app.tui.answering import Answering
 from app.tui.conversation import Conversation, Entry
-from app.tui.keeper import Keeper
-from app.tui.state import EngineState, Phase, Problem, Turn, View
+from app.tui.state import Turn, View
 
 
-class ChatSession:
+class ChatSession(Answering):
     """The chat of one window."""
 
     def __init__(self, store: Store, file: SettingsFile, view: View) -> None:
-        self.store = store
-        self.file = file
-        self.view = view
-        self.keeper = Keeper(store, file, view.problem)
-        self.send: Callable[[Request], None] = lambda request: None
-        self.engine = EngineState()
+        super().__init__(store, file, view)
         self.conversation = Conversation()
-        self.turn: Turn | None = None
         self.asked: list[str] = []
         """Every prompt of this window, of whatever chat."""
-        self.last: Turn | None = None
-        self.before: Turn | None = None
-        """The newest turn that ended, for the figures that stay on screen, and the one before."""
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self.file.settings
-
-    # --- what the user does -------------------------------------------------------------------
 
     @property
     def turn_here(self) -> Turn | None:
@@ -86,7 +49,7 @@ class ChatSession:
             talk.title = conversations.title_of(text)
         talk.entries.append(question)
         self.keeper.question(talk, question)
-        self._begin(question)
+        self._begin(self.conversation, question)
         return None
 
     def again(self) -> str | None:
@@ -96,7 +59,7 @@ class ChatSession:
         question = self.conversation.last_question
         if question is None:
             return "There is no question to answer again."
-        self._begin(question)
+        self._begin(self.conversation, question)
         return None
 
     def stop(self) -> bool:
@@ -149,143 +112,12 @@ class ChatSession:
         self.keeper.settings(block_view=mode)
         self.send_pace()
 
-    def send_pace(self) -> None:
-        """Tell the engine the pace in force; a fresh engine runs at full speed."""
-        slow = self.settings.block_view == "slow"
-        self.send(Pace(1.0 / self.settings.slow_steps_per_second if slow else 0.0))
-
     def close(self) -> None:
         """The window closes: what was written so far is the answer."""
         turn, self.turn = self.turn, None
         if turn is not None:
             turn.answer.reason = "stopped"
             self.keeper.answer(turn.conversation, turn.answer)
-
-    # --- what the engine says -----------------------------------------------------------------
-
-    def handle(self, message: EngineMessage | EngineDied) -> None:
-        """Take one message of the engine; those of an answer that is over are dropped."""
-        match message:
-            case Hello() | Loading() | Ready() | Gpu():
-                self._engine(message)
-            case Prefill() | Step() | Block() | Done():
-                if self.turn is not None and message.id == self.turn.id:
-                    self._progress(self.turn, message)
-            case Error():
-                self._error(message)
-            case EngineDied():
-                self._died(message)
-
-    def engine_starting(self) -> None:
-        """A new engine process is on its way; what the one before was writing is cut short."""
-        self.engine = EngineState()
-        if self.turn is not None and self.turn.sent:
-            self._end(self.turn, "error")
-        self.view.engine_changed()
-
-    def _engine(self, message: Hello | Loading | Ready | Gpu) -> None:
-        match message:
-            case Loading():
-                self.engine.phase, self.engine.loading = Phase.LOADING, message
-            case Ready():
-                self.engine = EngineState(Phase.READY, ready=message, gpu=self.engine.gpu)
-                self.send_pace()
-                self._send_waiting()
-            case Gpu():
-                self.engine.gpu = message
-        self.view.engine_changed()
-
-    def _progress(self, turn: Turn, message: Prefill | Step | Block | Done) -> None:
-        match message:
-            case Prefill():
-                turn.live.prefill(message)
-                self.view.live_changed(turn)
-            case Step():
-                turn.live.advance(message)
-                self.view.live_changed(turn)
-            case Block():
-                turn.live.close_block(message)
-                turn.answer.content += message.text
-                self.keeper.answer(turn.conversation, turn.answer)
-                self.view.text_added(turn, message.text)
-                self.view.live_changed(turn)
-            case Done():
-                turn.live.finish(message)
-                turn.answer.content = message.text or turn.answer.content
-                turn.answer.stats = turn.live.stats
-                self._end(turn, message.reason)
-
-    def _error(self, error: Error) -> None:
-        turn = self.turn
-        if turn is not None and error.id == turn.id:
-            self._turn_failed(turn, error)
-        elif error.kind in ("load", "memory") and not self.engine.usable:
-            self.engine = EngineState(Phase.FAILED)
-            self.view.engine_changed()
-            self._tell("The model could not be loaded", error, ("restart",))
-        elif error.id is None:
-            self._tell("The engine reports a problem", error)
-
-    def _turn_failed(self, turn: Turn, error: Error) -> None:
-        if error.kind == "prompt_too_long":
-            self._unsend(turn)
-            self.view.problem(Problem.too_long(error))
-        else:
-            self._end(turn, "error")
-            self._tell("The answer could not be finished", error, ("again",))
-
-    def _tell(self, title: str, error: Error, actions: tuple[str, ...] = ()) -> None:
-        self.view.problem(Problem.of(title, error, actions))
-
-    def _died(self, death: EngineDied) -> None:
-        self.engine = EngineState(Phase.DEAD)
-        if self.turn is not None and self.turn.sent:
-            self._end(self.turn, "error")
-        self.view.engine_changed()
-        kept = "What was written is kept. Restart the engine to go on with this chat."
-        self.view.problem(
-            Problem("The engine stopped", death.message, kept, death.detail, ("restart",))
-        )
-
-    # --- one turn -----------------------------------------------------------------------------
-
-    def _begin(self, question: Entry) -> None:
-        answer = Entry("assistant", "")
-        self.conversation.entries.append(answer)
-        turn = self.turn = Turn(self.conversation, question, answer, self.settings.decoding())
-        self.view.turn_began(turn)
-        self._send_waiting()
-        if not self.engine.usable and not self.engine.coming:
-            self.view.engine_wanted()
-
-    def _send_waiting(self) -> None:
-        turn = self.turn
-        if turn is None or turn.sent or not self.engine.usable:
-            return
-        before = turn.conversation.entries[:-1]
-        messages = conversations.request_messages(before, self.settings.system)
-        turn.sent_at = time.monotonic()
-        self.send(Chat(turn.id, messages, turn.config))
-        self.view.live_changed(turn)
-
-    def _end(self, turn: Turn, reason: str) -> None:
-        turn.answer.reason = reason
-        if turn.answer.stats is None:
-            turn.answer.stats = turn.live.counts()
-        self.turn, self.last, self.before = None, turn, self.last
-        self.keeper.answer(turn.conversation, turn.answer)
-        self.view.turn_ended(turn)
-
-    def _unsend(self, turn: Turn) -> None:
-        """Take the question out of the conversation; in the store it waits as "unsent"."""
-        talk, question = turn.conversation, turn.question
-        talk.entries = [e for e in talk.entries if e is not turn.answer]
-        self.turn = None
-        if talk.entries and talk.entries[-1] is question:
-            talk.entries.pop()
-            talk.unsent = question
-            self.keeper.unsent(question)
-        self.view.turn_unsent(turn)
 
     def _busy(self) -> str:
         turn = self.turn
