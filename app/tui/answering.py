@@ -27,9 +27,10 @@ from app.protocol import (
 from app.settings import Settings, SettingsFile
 from app.store import Store
 from app.tui import conversation as conversations
-from app.tui.conversation import Conversation, Entry
+from app.tui import fitting
+from app.tui.fitting import Counts
 from app.tui.keeper import Keeper
-from app.tui.state import EngineState, Phase, Problem, Turn, View
+from app.tui.state import EngineState, Phase, Problem, Refusal, Turn, View, new_id
 
 
 class Answering:
@@ -46,6 +47,8 @@ class Answering:
         self.last: Turn | None = None
         self.before: Turn | None = None
         """The newest turn that ended, for the figures that stay on screen, and the one before."""
+        self.refusal: Refusal | None = None
+        """The newest turn that the context had no room for, while the user has a choice."""
 
     @property
     def settings(self) -> Settings:
@@ -100,8 +103,8 @@ class Answering:
                 self.view.live_changed(turn)
             case Done():
                 turn.live.finish(message)
-                turn.answer.content = message.text or turn.answer.content
-                turn.answer.stats = turn.live.stats
+                if message.text:
+                    turn.answer.content = turn.start + message.text
                 self._end(turn, message.reason)
 
     def _error(self, error: Error) -> None:
@@ -116,9 +119,9 @@ class Answering:
             self._tell("The engine reports a problem", error)
 
     def _turn_failed(self, turn: Turn, error: Error) -> None:
-        if error.kind == "prompt_too_long":
-            self._unsend(turn)
-            self.view.problem(Problem.too_long(error))
+        prompt, context = error.counts.get("prompt"), error.counts.get("context")
+        if error.kind == "prompt_too_long" and prompt is not None and context is not None:
+            self._too_long(turn, Counts(prompt, context))
         else:
             self._end(turn, "error")
             self._tell("The answer could not be finished", error, ("again",))
@@ -143,10 +146,14 @@ class Answering:
 
     # --- one turn -----------------------------------------------------------------------------
 
-    def _begin(self, talk: Conversation, question: Entry) -> None:
-        answer = Entry("assistant", "")
-        talk.entries.append(answer)
-        turn = self.turn = Turn(talk, question, answer, self.settings.decoding())
+    def _begin(self, turn: Turn) -> None:
+        """Let `turn` be the one that is answered."""
+        talk, answer = turn.conversation, turn.answer
+        answer.content, answer.reason = turn.start, None
+        answer.stats = {"left_out": turn.left_out} if turn.left_out else None
+        if all(entry is not answer for entry in talk.entries):
+            talk.entries.append(answer)
+        self.turn, self.refusal = turn, None
         self.view.turn_began(turn)
         self._send_waiting()
         if not self.engine.usable and not self.engine.coming:
@@ -156,25 +163,63 @@ class Answering:
         turn = self.turn
         if turn is None or turn.sent or not self.engine.usable:
             return
-        before = turn.conversation.entries[:-1]
-        messages = conversations.request_messages(before, self.settings.system)
+        messages = fitting.without_oldest(self._messages(turn), turn.left_out)
         turn.sent_at = time.monotonic()
-        self.send(Chat(turn.id, messages, turn.config))
+        self.send(Chat(turn.id, messages, turn.config, turn.start))
         self.view.live_changed(turn)
 
+    def _messages(self, turn: Turn) -> list[dict[str, str]]:
+        """All that the answer is asked with, up to its question."""
+        entries = turn.conversation.entries
+        end = next(i for i, entry in enumerate(entries) if entry is turn.question)
+        return conversations.request_messages(entries[: end + 1], self.settings.system)
+
+    def _too_long(self, turn: Turn, counts: Counts) -> None:
+        """Leave out more of a turn whose old messages may be left out, else give it back."""
+        messages = self._messages(turn)
+        alone = turn.left_out >= fitting.droppable(messages)
+        if turn.fitting and not alone:
+            turn.left_out = self._leave_out(turn, messages, counts)
+            turn.answer.stats = {"left_out": turn.left_out}
+            turn.id, turn.sent_at = new_id(), None
+            self._send_waiting()
+            return
+        self.refusal = Refusal(turn, counts)
+        self._unsend(turn)
+        self.view.problem(Problem.too_long(self.refusal, alone=alone))
+
+    def _leave_out(self, turn: Turn, messages: list[dict[str, str]], counts: Counts) -> int:
+        most = int(turn.config["max_new_tokens"])
+        return fitting.leave_out(
+            messages, turn.left_out, counts, start=turn.start, max_new_tokens=most
+        )
+
     def _end(self, turn: Turn, reason: str) -> None:
-        turn.answer.reason = reason
-        if turn.answer.stats is None:
-            turn.answer.stats = turn.live.counts()
+        answer, part = turn.answer, turn.part
+        nothing = part is not None and answer.content == part.text
+        if part is not None and nothing and reason in ("stopped", "error"):
+            answer.reason, answer.stats = part.reason, part.stats
+        else:
+            answer.reason, answer.stats = reason, turn.figures()
         self.turn, self.last, self.before = None, turn, self.last
-        self.keeper.answer(turn.conversation, turn.answer)
+        self.keeper.answer(turn.conversation, answer)
         self.view.turn_ended(turn)
+        if reason == "context" and turn.live.context is not None:
+            counts = Counts(turn.live.context, turn.live.context)
+            self.refusal = Refusal(turn, counts)
+            self.view.problem(Problem.full(counts))
 
     def _unsend(self, turn: Turn) -> None:
-        """Take the question out of the conversation; in the store it waits as "unsent"."""
-        talk, question = turn.conversation, turn.question
-        talk.entries = [e for e in talk.entries if e is not turn.answer]
+        """Take the question out of the conversation; in the store it waits as "unsent". Of a
+        question that was answered before, only the new answer is taken out; an answer that was to
+        be continued is as it was."""
+        talk, question, part = turn.conversation, turn.question, turn.part
         self.turn = None
+        if part is not None:
+            turn.answer.content, turn.answer.reason = part.text, part.reason
+            turn.answer.stats = part.stats
+        else:
+            talk.entries = [e for e in talk.entries if e is not turn.answer]
         if talk.entries and talk.entries[-1] is question:
             talk.entries.pop()
             talk.unsent = question

@@ -2,7 +2,8 @@
 
 The screen draws from these objects and not from the store, so a store that stops writing costs
 nothing that can be seen. A user message whose reason is "unsent" did not fit the context: it is
-kept in the store, never drawn or sent, and comes back as the draft. Consecutive answers are tries
+kept in the store, never drawn or sent, and comes back as the draft, unless it was "moved" to
+another chat. Consecutive answers are tries
 at one question ("again"); the engine is shown the latest that has text.
 """
 
@@ -13,7 +14,9 @@ from typing import Any
 
 from app.store import TITLE_LENGTH, Message, Store
 
-UNSENT, INTERRUPTED = "unsent", "interrupted"
+UNSENT, MOVED, INTERRUPTED = "unsent", "moved", "interrupted"
+CUT_SHORT = ("stopped", "length", "context", "error", INTERRUPTED)
+"""Reasons for which an answer can be continued."""
 
 
 @dataclass
@@ -43,6 +46,12 @@ class Conversation:
         return next((e for e in reversed(self.entries) if e.role == "user"), None)
 
     @property
+    def last_answer(self) -> Entry | None:
+        """The newest message, where that is an answer."""
+        last = self.entries[-1] if self.entries else None
+        return last if last is not None and last.role == "assistant" else None
+
+    @property
     def prompts(self) -> list[str]:
         """What the user has sent, oldest first."""
         return [entry.content for entry in self.entries if entry.role == "user"]
@@ -65,13 +74,22 @@ def title_of(text: str) -> str:
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
 
 
+def why_complete(answer: Entry) -> str | None:
+    """Why `answer` cannot be continued; None when it can."""
+    if not answer.content.strip():
+        return "This answer has no text to go on from; Ctrl+R asks again."
+    if answer.reason not in CUT_SHORT:
+        return "This answer is complete."
+    return None
+
+
 def load(store: Store, chat_id: int, title: str) -> Conversation:
     """A chat from the store; answers that nobody finished are marked as interrupted there."""
     conversation = Conversation(chat_id, title)
     for message in store.messages(chat_id):
         entry = _entry(message)
-        if entry.reason == UNSENT:
-            conversation.unsent = entry
+        if entry.reason in (UNSENT, MOVED):
+            conversation.unsent = entry if entry.reason == UNSENT else None
             continue
         if entry.role == "assistant" and entry.reason is None:
             entry.reason = INTERRUPTED

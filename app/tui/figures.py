@@ -115,6 +115,19 @@ def stats_line(stats: Mapping[str, Any] | None, reason: str | None) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def stats_lines(stats: Mapping[str, Any] | None, reason: str | None) -> str:
+    """The lines under an answer: one for each part of an answer that was continued."""
+    earlier = (stats or {}).get("earlier")
+    before = [part for part in earlier if isinstance(part, dict)] if earlier else []
+    lines = [stats_line(part, _word(part.get("reason"))) for part in before]
+    last = stats_line(stats, reason)
+    return "\n".join([*lines, f"continued: {last}" if before and last else last]).strip()
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def _figures(stats: Mapping[str, Any]) -> list[str]:
     tokens, forwards = number(stats, "tokens"), number(stats, "forwards")
     if tokens is None:

@@ -10,7 +10,7 @@ from app.store import Store
 from app.tui import conversation as conversations
 from app.tui.answering import Answering
 from app.tui.conversation import Conversation, Entry
-from app.tui.state import Turn, View
+from app.tui.state import Part, Turn, View
 
 
 class ChatSession(Answering):
@@ -35,8 +35,9 @@ class ChatSession(Answering):
         kept = last if last is not None and last.conversation is self.conversation else None
         return self.turn_here or kept
 
-    def ask(self, text: str) -> str | None:
-        """Send `text`; None, or why it was not sent (the text is then still the user's)."""
+    def ask(self, text: str, *, fit: bool = False) -> str | None:
+        """Send `text`; None, or why it was not sent (the text is then still the user's). With
+        `fit` as many of the oldest messages are left out as it takes."""
         if not text.strip():
             return "Type a message first."
         if self.turn is not None:
@@ -49,18 +50,66 @@ class ChatSession(Answering):
             talk.title = conversations.title_of(text)
         talk.entries.append(question)
         self.keeper.question(talk, question)
-        self._begin(self.conversation, question)
+        self._answer(question, fit=fit)
         return None
 
-    def again(self) -> str | None:
+    def again(self, *, fit: bool = False) -> str | None:
         """Answer the last question once more; the earlier answer stays above the new one."""
         if self.turn is not None:
             return self._busy()
         question = self.conversation.last_question
         if question is None:
             return "There is no question to answer again."
-        self._begin(self.conversation, question)
+        self._answer(question, fit=fit)
         return None
+
+    def go_on(self, *, fit: bool = False) -> str | None:
+        """Continue the last answer where it was cut short."""
+        if self.turn is not None:
+            return self._busy()
+        talk = self.conversation
+        answer, question = talk.last_answer, talk.last_question
+        if answer is None or question is None:
+            return "There is no answer to continue."
+        if (refusal := conversations.why_complete(answer)) is not None:
+            return refusal
+        self._answer(question, answer, fit=fit)
+        return None
+
+    def fit(self, text: str) -> str | None:
+        """Do what the context had no room for without the oldest messages; `text` is what the user
+        has by now in place of a question that did not fit."""
+        refusal = self.refusal
+        if refusal is None or refusal.turn.conversation is not self.conversation:
+            return "There is nothing that has to be fitted."
+        if refusal.turn.question is self.conversation.unsent:
+            return self.ask(text, fit=True)
+        if refusal.turn.answer is self.conversation.last_answer:
+            return self.go_on(fit=True)
+        return self.again(fit=True)
+
+    def move(self, text: str) -> str | None:
+        """Ask in a new chat what the context had no room for."""
+        talk = self.conversation
+        if self.turn is not None:
+            return self._busy()
+        if talk.unsent is None:
+            text = talk.last_question.content if talk.last_question is not None else ""
+        elif text.strip():
+            self.keeper.moved(talk.unsent)
+            talk.unsent = None
+        self.new_chat()
+        return self.ask(text)
+
+    def _answer(self, question: Entry, answer: Entry | None = None, *, fit: bool) -> None:
+        """Begin a turn: a new answer to `question`, or the rest of `answer`."""
+        part = Part.of(answer) if answer is not None else None
+        answer = answer or Entry("assistant", "")
+        config = self.settings.decoding()
+        turn = Turn(self.conversation, question, answer, config, part=part, fitting=fit)
+        if fit and self.refusal is not None:
+            turn.left_out = self._leave_out(turn, self._messages(turn), self.refusal.counts)
+        self._begin(turn)
 
     def stop(self) -> bool:
         """End the running answer and keep its text; False when nothing runs here."""

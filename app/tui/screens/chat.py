@@ -6,6 +6,7 @@ from textual.widgets import Button, OptionList
 
 from app.store import ChatSummary
 from app.store_schema import StoreError
+from app.tui.conversation import why_complete
 from app.tui.screens.chat_view import ChatView
 from app.tui.state import Problem
 from app.tui.widgets.card import ProblemCard
@@ -28,6 +29,7 @@ class ChatScreen(ChatView):
         Binding("escape", "stop", "stop", id="chat.stop", tooltip="stop the answer, keep its text"),
         Binding("escape", "leave", show=False),
         _key("ctrl+r", "again", "again", "chat.again", "answer once more"),
+        _key("f8", "go_on", "continue", "chat.continue", "go on with an answer that was cut short"),
         _key("ctrl+t", "block_view", "view", "view.block", VIEW_HELP),
         _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
         _key("ctrl+o", "open_chat", "chats", "chat.open", "search, open, rename, delete"),
@@ -41,6 +43,10 @@ class ChatScreen(ChatView):
         if action == "again":
             free = self.session.turn is None and self.session.conversation.entries
             return True if free else None
+        if action == "go_on":
+            answer = self.session.conversation.last_answer
+            cut = answer is not None and why_complete(answer) is None
+            return True if cut and self.session.turn is None else None
         return True
 
     def on_welcome_card_asked(self, event: WelcomeCard.Asked) -> None:
@@ -76,6 +82,10 @@ class ChatScreen(ChatView):
     def action_again(self) -> None:
         """Answer the last question once more."""
         self.say(self.session.again())
+
+    def action_go_on(self) -> None:
+        """Continue the last answer."""
+        self.say(self.session.go_on())
 
     def action_new_chat(self) -> None:
         """An empty chat; what is typed stays."""
@@ -130,12 +140,22 @@ class ChatScreen(ChatView):
             self.program.start_engine()
         elif event.action == "again":
             self.action_again()
+        elif event.action in ("fit", "move"):
+            self._choose_room(event.action)
         elif event.action == "models":
             self.program.action_models()
             return
         elif event.action == "load":
             self.program.models.load_download()
         self.query_one(Prompt).focus()
+
+    def _choose_room(self, action: str) -> None:
+        """What to do about a context that is full; a question that is sent leaves the field."""
+        prompt, session = self.query_one(Prompt), self.session
+        unsent = session.conversation.unsent is not None
+        act = session.fit if action == "fit" else session.move
+        if self.say(act(prompt.text)) and unsent:
+            prompt.text = ""
 
     def on_key(self, event: events.Key) -> None:
         """Typing while the conversation or a card in it has the focus goes to the prompt."""

@@ -99,8 +99,9 @@ class ChatView(Screen[None]):
         self.refresh_status()
 
     def turn_began(self, turn: Turn) -> None:
-        """Draw the question and its empty answer."""
+        """Draw the question and its empty answer, or the answer that goes on."""
         self.call_later(self._draw)
+        self.call_later(self._sync, turn)
         self._clock.resume()
         self.refresh_bindings()
         self.refresh_figures()
@@ -166,8 +167,10 @@ class ChatView(Screen[None]):
     async def _show_card(self, problem: Problem) -> None:
         card, prompt = ProblemCard(problem), self.query_one(Prompt)
         await self.query_one(Transcript).add(card)
-        # Nothing can be asked before a restart; who is typing goes on typing.
-        if "restart" in problem.actions and prompt.has_focus and not prompt.text:
+        # Nothing can be asked before a restart, nor before the choice of what does not fit; who is
+        # typing goes on typing.
+        waiting = "restart" in problem.actions and prompt.has_focus and not prompt.text
+        if waiting or "fit" in problem.actions:
             card.take_focus()
 
     def refresh_top(self) -> None:

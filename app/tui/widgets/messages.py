@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from app.text import printable
 from app.tui.conversation import Entry
-from app.tui.figures import stats_line
+from app.tui.figures import number, stats_lines
 from app.tui.widgets.safe_markdown import SafeMarkdown
 
 
@@ -44,9 +44,7 @@ class Answer(Widget):
         self._attempt = attempt
 
     def compose(self) -> ComposeResult:
-        number, of = self._attempt
-        note = f"answer {number} of {of}" if of > 1 else ""
-        yield Static(_heading("orl", self.entry, note), classes="who")
+        yield Static(classes="who", markup=False)
         yield SafeMarkdown(self.entry.content)
         yield Static(classes="figures", markup=False)
 
@@ -70,7 +68,8 @@ class Answer(Widget):
 
     def _refresh_figures(self) -> None:
         entry = self.entry
-        line = stats_line(entry.stats, entry.reason) if entry.reason is not None else ""
+        self.query_one(".who", Static).update(_heading("orl", entry, self._note()))
+        line = stats_lines(entry.stats, entry.reason) if entry.reason is not None else ""
         if entry.reason is not None and not entry.content.strip():
             line = " · ".join(part for part in ("no text", line) if part)
         self.set_class(not entry.content, "-empty")
@@ -78,3 +77,12 @@ class Answer(Widget):
         figures = self.query_one(".figures", Static)
         figures.display = bool(line)
         figures.update(Text(line))
+
+    def _note(self) -> str:
+        """Which try this is, and what it was not shown."""
+        attempt, of = self._attempt
+        left_out = number(self.entry.stats or {}, "left_out")
+        notes = [f"answer {attempt} of {of}"] if of > 1 else []
+        if left_out:
+            notes.append(f"without the {left_out:,.0f} oldest messages: the context was full")
+        return " · ".join(notes)
