@@ -25,6 +25,7 @@ from app.client import EngineClient
 from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
+from app.tui import clipboard
 from app.tui.ascii_only import AsciiOnly, is_needed
 from app.tui.commands import commands
 from app.tui.engine_link import EngineLink
@@ -157,6 +158,12 @@ class OrlChat(App[int]):
         from app.tui.screens.text import TextScreen
 
         self.push_screen(TextScreen("Log", _logs(), at_end=True))
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """By OSC 52, and inside tmux by tmux."""
+        super().copy_to_clipboard(text)
+        if clipboard.in_tmux():
+            self.run_worker(clipboard.hand_to_tmux(text), group="clipboard", exclusive=True)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What Ctrl+P offers."""

@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from app.tui.app import OrlChat
 
 
+COPIES = (
+    ("text", "Copy as text", "y"),
+    ("markdown", "Copy as Markdown", "m"),
+    ("code", "Copy a code block", "c"),
+)
+
+
 def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     """The commands, most used first."""
     chat = program.chat
@@ -21,6 +28,12 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     yield SystemCommand(
         "Continue", "Go on with an answer that was cut short (F8)", chat.action_go_on
     )
+    for what, word, key in COPIES:
+        yield SystemCommand(
+            word,
+            f"Of the last answer; with a message selected: {key}",
+            partial(chat.action_copy, what),
+        )
     yield SystemCommand("Block view", "Live, slow motion or off (Ctrl+T)", chat.action_block_view)
     yield SystemCommand(
         "Models", "Download one, choose one, check the machine", program.action_models

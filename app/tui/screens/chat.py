@@ -6,7 +6,9 @@ from textual.widgets import Button, OptionList
 
 from app.store import ChatSummary
 from app.store_schema import StoreError
+from app.tui.clipboard import copied, in_tmux
 from app.tui.conversation import why_complete
+from app.tui.copying import Copies
 from app.tui.screens.chat_view import ChatView
 from app.tui.state import Problem
 from app.tui.widgets.card import ProblemCard
@@ -34,6 +36,10 @@ class ChatScreen(ChatView):
         _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
         _key("ctrl+o", "open_chat", "chats", "chat.open", "search, open, rename, delete"),
     ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._copies = Copies()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that would do nothing now are not offered; None still lets the key go on."""
@@ -86,6 +92,24 @@ class ChatScreen(ChatView):
     def action_go_on(self) -> None:
         """Continue the last answer."""
         self.say(self.session.go_on())
+
+    def action_copy(self, what: str) -> None:
+        """Copy the selected message, else the last answer: as text, as Markdown, or its code."""
+        transcript = self.query_one(Transcript)
+        entry = transcript.selected or self.session.conversation.last_answer
+        if entry is None or not entry.content.strip():
+            self.say("There is nothing to copy yet.")
+            return
+        piece = self._copies.take(entry, what)
+        if piece is None:
+            self.say("There is no code block in this message.")
+            return
+        self.app.copy_to_clipboard(piece.text)
+        self.tell(copied(piece.name, piece.text, tmux=in_tmux()))
+
+    def on_transcript_below(self, event: Transcript.Below) -> None:
+        """Below the last message is the prompt."""
+        self.query_one(Prompt).focus()
 
     def action_new_chat(self) -> None:
         """An empty chat; what is typed stays."""
@@ -161,7 +185,7 @@ class ChatScreen(ChatView):
         """Typing while the conversation or a card in it has the focus goes to the prompt."""
         prompt = self.query_one(Prompt)
         elsewhere = self.focused is not None and not isinstance(self.focused, Transcript | Button)
-        if elsewhere or not event.is_printable or event.key == "question_mark":
+        if elsewhere or not event.is_printable or event.key in self.active_bindings:
             return
         event.stop()
         prompt.focus()

@@ -38,6 +38,7 @@ class ChatView(Screen[None]):
     """One conversation, its figures, the open block and the prompt."""
 
     _refusal: str | None = None
+    _word: str | None = None
 
     def compose(self) -> ComposeResult:
         yield TopBar()
@@ -201,7 +202,7 @@ class ChatView(Screen[None]):
         words = status.doing(session.engine, session.turn, here=here, now=time.monotonic())
         lost = session.turn is None and not session.engine.usable and not session.engine.coming
         alert = lost or self._refusal is not None
-        words = self._refusal or words
+        words = self._refusal or self._word or words
         self.query_one(StatusLine).show(words, status.viewing(session.settings), alert=alert)
 
     def _recent(self) -> list[ChatSummary]:
@@ -216,16 +217,22 @@ class ChatView(Screen[None]):
 
     def say(self, refusal: str | None) -> bool:
         """Show for a moment why something was not done; True when nothing was refused."""
-        self._refusal = refusal
-        if refusal is not None:
-            self.set_timer(REFUSAL_SECONDS, lambda: self._forget(refusal))
-        self.refresh_status()
+        self._show(refusal, None)
         return refusal is None
 
-    def _forget(self, refusal: str) -> None:
-        if self._refusal == refusal:
-            self._refusal = None
-            self.refresh_status()
+    def tell(self, word: str) -> None:
+        """Show for a moment what was done."""
+        self._show(None, word)
+
+    def _show(self, refusal: str | None, word: str | None) -> None:
+        self._refusal, self._word = refusal, word
+        if refusal or word:
+            self.set_timer(REFUSAL_SECONDS, lambda: self._forget(refusal, word))
+        self.refresh_status()
+
+    def _forget(self, refusal: str | None, word: str | None) -> None:
+        if (self._refusal, self._word) == (refusal, word):
+            self._show(None, None)
 
     def _history(self) -> list[str]:
         """Prompts of this window and of this chat, each once, the latest last."""

@@ -2,8 +2,11 @@
 
 import time
 
+from rich.style import Style
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
+from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -18,19 +21,56 @@ def _heading(who: str, entry: Entry, note: str = "") -> Text:
     return Text.assemble((who, "bold"), (f"  {at}", "dim"), (f"  {note}" if note else "", "dim"))
 
 
-class UserMessage(Widget):
-    """A message as it was typed: never Markdown, never markup."""
+class MessageWidget(Widget):
+    """A message that can be selected; its heading then offers what the mouse can do with it."""
+
+    class Clicked(Message):
+        """It was clicked."""
+
+        def __init__(self, widget: "MessageWidget") -> None:
+            super().__init__()
+            self.widget = widget
+
+    WORDS: tuple[tuple[str, str], ...] = (("copy", "copy('text')"),)
+    """What the heading offers: a word, and the screen's action."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__()
         self.entry = entry
 
+    def on_click(self, event: events.Click) -> None:
+        """Select it."""
+        self.post_message(self.Clicked(self))
+
+    def select(self, selected: bool) -> None:
+        """Be the message that the keys act on, or no longer."""
+        self.set_class(selected, "-selected")
+        self.refresh_heading()
+
+    def refresh_heading(self) -> None:
+        """Who, when, and what is to be said about it."""
+        heading = _heading(self._who, self.entry, self._note())
+        if self.has_class("-selected"):
+            for word, action in self.WORDS:
+                look = Style(underline=True, meta={"@click": f"screen.{action}"})
+                heading.append("   ").append(word, look)
+        self.query_one(".who", Static).update(heading)
+
+    _who = "you"
+
+    def _note(self) -> str:
+        return ""
+
+
+class UserMessage(MessageWidget):
+    """A message as it was typed: never Markdown, never markup."""
+
     def compose(self) -> ComposeResult:
-        yield Static(_heading("you", self.entry), classes="who")
+        yield Static(_heading("you", self.entry), classes="who", markup=False)
         yield Static(Text(printable(self.entry.content)), markup=False)
 
 
-class Answer(Widget):
+class Answer(MessageWidget):
     """An answer: Markdown that grows by whole blocks, its figures under it.
 
     `sync` shows what the entry holds by now, however often it is called: texts that arrive while
@@ -38,9 +78,15 @@ class Answer(Widget):
     pictures, not time.
     """
 
+    WORDS = (
+        ("copy", "copy('text')"),
+        ("Markdown", "copy('markdown')"),
+        ("code", "copy('code')"),
+    )
+    _who = "orl"
+
     def __init__(self, entry: Entry, *, attempt: tuple[int, int] = (1, 1)) -> None:
-        super().__init__()
-        self.entry = entry
+        super().__init__(entry)
         self._attempt = attempt
 
     def compose(self) -> ComposeResult:
@@ -68,7 +114,7 @@ class Answer(Widget):
 
     def _refresh_figures(self) -> None:
         entry = self.entry
-        self.query_one(".who", Static).update(_heading("orl", entry, self._note()))
+        self.refresh_heading()
         line = stats_lines(entry.stats, entry.reason) if entry.reason is not None else ""
         if entry.reason is not None and not entry.content.strip():
             line = " · ".join(part for part in ("no text", line) if part)
