@@ -32,6 +32,9 @@ from app.tui.fitting import Counts
 from app.tui.keeper import Keeper
 from app.tui.state import EngineState, Phase, Problem, Refusal, Turn, View, new_id
 
+MANY_CHARACTERS = 500
+"""Of a request, from which its tokens tell how many others will have."""
+
 
 class Answering:
     """The engine as the window knows it, and the turn it is busy with."""
@@ -49,6 +52,8 @@ class Answering:
         """The newest turn that ended, for the figures that stay on screen, and the one before."""
         self.refusal: Refusal | None = None
         """The newest turn that the context had no room for, while the user has a choice."""
+        self.tokens_per_character: float | None = None
+        """As last counted by the engine; only it can count."""
 
     @property
     def settings(self) -> Settings:
@@ -91,6 +96,8 @@ class Answering:
         match message:
             case Prefill():
                 turn.live.prefill(message)
+                if turn.characters >= MANY_CHARACTERS:
+                    self.tokens_per_character = message.prompt / turn.characters
                 self.view.live_changed(turn)
             case Step():
                 turn.live.advance(message)
@@ -165,6 +172,7 @@ class Answering:
             return
         messages = fitting.without_oldest(self._messages(turn), turn.left_out)
         turn.sent_at = time.monotonic()
+        turn.characters = len(turn.start) + sum(len(m["content"]) for m in messages)
         self.send(Chat(turn.id, messages, turn.config, turn.start))
         self.view.live_changed(turn)
 

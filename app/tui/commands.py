@@ -28,6 +28,9 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     yield SystemCommand(
         "Continue", "Go on with an answer that was cut short (F8)", chat.action_go_on
     )
+    yield SystemCommand(
+        "Attach a file", "A text file goes along with the message (Ctrl+F)", chat.action_attach
+    )
     for what, word, key in COPIES:
         yield SystemCommand(
             word,

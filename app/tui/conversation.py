@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.attachment import split
 from app.store import TITLE_LENGTH, Message, Store
 
 UNSENT, MOVED, INTERRUPTED = "unsent", "moved", "interrupted"
@@ -69,8 +70,10 @@ class Conversation:
 
 
 def title_of(text: str) -> str:
-    """A chat's name until somebody gives it one: the start of its first message."""
-    line = " ".join(text.split())
+    """A chat's name until somebody gives it one: the start of its first message, or the name of the
+    file that is all of it."""
+    said, files = split(text)
+    line = " ".join((said.strip() or (files[0].name if files else "")).split())
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
 
 

@@ -85,6 +85,8 @@ class Turn:
     live: Live = field(default_factory=Live)
     sent_at: float | None = None
     """When it was sent, by the monotonic clock; None while it waits."""
+    characters: int = 0
+    """Of all that was sent."""
     stopping: bool = False
 
     @property

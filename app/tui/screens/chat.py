@@ -4,6 +4,7 @@ from textual import events
 from textual.binding import Binding
 from textual.widgets import Button, OptionList
 
+from app.attachment import Attachment
 from app.store import ChatSummary
 from app.store_schema import StoreError
 from app.tui.clipboard import copied, in_tmux
@@ -11,6 +12,7 @@ from app.tui.conversation import why_complete
 from app.tui.copying import Copies
 from app.tui.screens.chat_view import ChatView
 from app.tui.state import Problem
+from app.tui.widgets.attachments import Attachments
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
@@ -32,6 +34,7 @@ class ChatScreen(ChatView):
         Binding("escape", "leave", show=False),
         _key("ctrl+r", "again", "again", "chat.again", "answer once more"),
         _key("f8", "go_on", "continue", "chat.continue", "go on with an answer that was cut short"),
+        _key("ctrl+f", "attach", "file", "chat.attach", "a text file to go along with the message"),
         _key("ctrl+t", "block_view", "view", "view.block", VIEW_HELP),
         _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
         _key("ctrl+o", "open_chat", "chats", "chat.open", "search, open, rename, delete"),
@@ -111,6 +114,23 @@ class ChatScreen(ChatView):
         """Below the last message is the prompt."""
         self.query_one(Prompt).focus()
 
+    def action_attach(self) -> None:
+        """Choose a file for the next message."""
+        from app.tui.screens.attach import AttachScreen
+
+        def chosen(file: Attachment | None) -> None:
+            if file is not None:
+                attachments = self.query_one(Attachments)
+                attachments.tokens_per_character = self.session.tokens_per_character
+                attachments.add(file)
+            self.query_one(Prompt).focus()
+
+        self.app.push_screen(AttachScreen(), chosen)
+
+    def on_prompt_erased(self, event: Prompt.Erased) -> None:
+        """Backspace in an empty prompt takes back the last file."""
+        self.query_one(Attachments).drop()
+
     def action_new_chat(self) -> None:
         """An empty chat; what is typed stays."""
         self.session.new_chat()
@@ -175,11 +195,12 @@ class ChatScreen(ChatView):
 
     def _choose_room(self, action: str) -> None:
         """What to do about a context that is full; a question that is sent leaves the field."""
-        prompt, session = self.query_one(Prompt), self.session
+        session = self.session
         unsent = session.conversation.unsent is not None
         act = session.fit if action == "fit" else session.move
-        if self.say(act(prompt.text)) and unsent:
-            prompt.text = ""
+        if self.say(act(self.draft)) and unsent:
+            self.query_one(Prompt).text = ""
+            self.query_one(Attachments).take_all()
 
     def on_key(self, event: events.Key) -> None:
         """Typing while the conversation or a card in it has the focus goes to the prompt."""

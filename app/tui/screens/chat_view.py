@@ -12,11 +12,13 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Static
 
+from app.attachment import join, split
 from app.store import ChatSummary
 from app.store_schema import StoreError
 from app.tui import status
 from app.tui.session import ChatSession
 from app.tui.state import Problem, Turn
+from app.tui.widgets.attachments import Attachments
 from app.tui.widgets.bars import KeyBar, StatusLine, TopBar
 from app.tui.widgets.block_view import BlockView
 from app.tui.widgets.card import ProblemCard
@@ -47,6 +49,7 @@ class ChatView(Screen[None]):
             yield LivePanel(id="live-panel")
         yield BlockView()
         yield LiveLine(id="live-line")
+        yield Attachments()
         yield Prompt(self._history, self.ask)
         yield StatusLine()
         yield KeyBar()
@@ -59,14 +62,16 @@ class ChatView(Screen[None]):
 
     @property
     def draft(self) -> str:
-        """What is typed and not sent."""
-        return self.query_one(Prompt).text
+        """What is typed and not sent, with the files that were to go along."""
+        return join(self.query_one(Prompt).text, self.query_one(Attachments).files)
 
     @draft.setter
-    def draft(self, text: str) -> None:
+    def draft(self, message: str) -> None:
         """Put it into the field, unless somebody types already."""
-        if text and not self.draft:
+        if message and not self.draft:
+            text, files = split(message)
             self.query_one(Prompt).put(text)
+            self.query_one(Attachments).add(*files)
 
     @property
     def session(self) -> ChatSession:
@@ -156,9 +161,9 @@ class ChatView(Screen[None]):
 
     def _offer_draft(self) -> None:
         """A message that did not fit is the user's again."""
-        unsent, prompt = self.session.conversation.unsent, self.query_one(Prompt)
-        if unsent is not None and not prompt.text:
-            prompt.put(unsent.content)
+        unsent = self.session.conversation.unsent
+        if unsent is not None:
+            self.draft = unsent.content
 
     async def _sync(self, turn: Turn) -> None:
         answer = self.query_one(Transcript).answer(turn.answer)
@@ -212,8 +217,13 @@ class ChatView(Screen[None]):
             return []
 
     def ask(self, text: str) -> bool:
-        """Send a message; False, and a word about it, when it cannot be sent now."""
-        return self.say(self.session.ask(text))
+        """Send a message, and the files that go along; False, and a word about it, when it cannot
+        be sent now."""
+        attachments = self.query_one(Attachments)
+        sent = self.say(self.session.ask(join(text, attachments.files)))
+        if sent:
+            attachments.take_all()
+        return sent
 
     def say(self, refusal: str | None) -> bool:
         """Show for a moment why something was not done; True when nothing was refused."""
@@ -236,5 +246,6 @@ class ChatView(Screen[None]):
 
     def _history(self) -> list[str]:
         """Prompts of this window and of this chat, each once, the latest last."""
-        prompts = [*self.session.asked, *self.session.conversation.prompts]
+        said = [*self.session.asked, *self.session.conversation.prompts]
+        prompts = [text for text in (split(message)[0] for message in said) if text.strip()]
         return list(dict.fromkeys(reversed(prompts)))[::-1]

@@ -10,9 +10,11 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from app.attachment import split
 from app.text import printable
 from app.tui.conversation import Entry
 from app.tui.figures import number, stats_lines
+from app.tui.widgets.attachments import chip
 from app.tui.widgets.safe_markdown import SafeMarkdown
 
 
@@ -63,11 +65,15 @@ class MessageWidget(Widget):
 
 
 class UserMessage(MessageWidget):
-    """A message as it was typed: never Markdown, never markup."""
+    """A message as it was typed: never Markdown, never markup. Of its files only the names."""
 
     def compose(self) -> ComposeResult:
         yield Static(_heading("you", self.entry), classes="who", markup=False)
-        yield Static(Text(printable(self.entry.content)), markup=False)
+        text, files = split(self.entry.content)
+        if text:
+            yield Static(Text(printable(text)), markup=False)
+        for file in files:
+            yield Static(Text(f"[{printable(chip(file))}]"), classes="file", markup=False)
 
 
 class Answer(MessageWidget):
