@@ -1,5 +1,6 @@
 """What of a message is copied: its Markdown as it is, its text without marks, one code block."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from app.text import printable
 from app.tui.conversation import Entry
 from app.tui.widgets.safe_markdown import parser
 
+_CODE = re.compile(r"^(?:\s*(?:```|~~~)| {4}|\t)", re.MULTILINE)
 _LISTS = {f"{kind}_list_{end}" for kind in ("bullet", "ordered") for end in ("open", "close")}
 _HANGING = "  "
 """Before what belongs to a list's item."""
@@ -59,6 +61,11 @@ class Copies:
         block = blocks[self._block]
         kind = f" ({block.language})" if block.language else ""
         return Piece(f"code block {self._block + 1} of {len(blocks)}{kind}", block.text)
+
+
+def has_code(markdown: str) -> bool:
+    """Whether a look at the lines says that there are code blocks; cheap, so it may be wrong."""
+    return _CODE.search(markdown) is not None
 
 
 def code_blocks(markdown: str) -> list[CodeBlock]:

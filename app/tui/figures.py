@@ -120,8 +120,10 @@ def stats_lines(stats: Mapping[str, Any] | None, reason: str | None) -> str:
     earlier = (stats or {}).get("earlier")
     before = [part for part in earlier if isinstance(part, dict)] if earlier else []
     lines = [stats_line(part, _word(part.get("reason"))) for part in before]
-    last = stats_line(stats, reason)
-    return "\n".join([*lines, f"continued: {last}" if before and last else last]).strip()
+    lines.append(stats_line(stats, reason))
+    if not before:
+        return lines[0]
+    return "\n".join(f"part {number}: {line}" for number, line in enumerate(lines, start=1))
 
 
 def _word(value: Any) -> str | None:

@@ -9,7 +9,7 @@ from app.store import ChatSummary
 from app.store_schema import StoreError
 from app.tui.clipboard import copied, in_tmux
 from app.tui.conversation import why_complete
-from app.tui.copying import Copies
+from app.tui.copying import Copies, has_code
 from app.tui.screens.chat_view import ChatView
 from app.tui.state import Problem
 from app.tui.widgets.attachments import Attachments
@@ -52,6 +52,9 @@ class ChatScreen(ChatView):
         if action == "again":
             free = self.session.turn is None and self.session.conversation.entries
             return True if free else None
+        if action == "copy" and parameters == ("code",):
+            entry = self.query_one(Transcript).selected
+            return True if entry is None or has_code(entry.content) else None
         if action == "go_on":
             answer = self.session.conversation.last_answer
             cut = answer is not None and why_complete(answer) is None
@@ -203,11 +206,12 @@ class ChatScreen(ChatView):
             self.query_one(Attachments).take_all()
 
     def on_key(self, event: events.Key) -> None:
-        """Typing while the conversation or a card in it has the focus goes to the prompt."""
-        prompt = self.query_one(Prompt)
-        elsewhere = self.focused is not None and not isinstance(self.focused, Transcript | Button)
+        """Typing while the conversation or a card in it has the focus goes to the prompt, and so
+        does what was typed right behind it and still came here."""
+        prompt, places = self.query_one(Prompt), Transcript | Button | Prompt
+        elsewhere = self.focused is not None and not isinstance(self.focused, places)
         if elsewhere or not event.is_printable or event.key in self.active_bindings:
             return
         event.stop()
-        prompt.focus()
+        self.set_focus(prompt)
         prompt.insert(event.character or "")

@@ -13,6 +13,7 @@ from textual.widgets import Static
 from app.attachment import split
 from app.text import printable
 from app.tui.conversation import Entry
+from app.tui.copying import has_code
 from app.tui.figures import number, stats_lines
 from app.tui.widgets.attachments import chip
 from app.tui.widgets.safe_markdown import SafeMarkdown
@@ -33,9 +34,6 @@ class MessageWidget(Widget):
             super().__init__()
             self.widget = widget
 
-    WORDS: tuple[tuple[str, str], ...] = (("copy", "copy('text')"),)
-    """What the heading offers: a word, and the screen's action."""
-
     def __init__(self, entry: Entry) -> None:
         super().__init__()
         self.entry = entry
@@ -53,12 +51,16 @@ class MessageWidget(Widget):
         """Who, when, and what is to be said about it."""
         heading = _heading(self._who, self.entry, self._note())
         if self.has_class("-selected"):
-            for word, action in self.WORDS:
+            for word, action in self._words():
                 look = Style(underline=True, meta={"@click": f"screen.{action}"})
                 heading.append("   ").append(word, look)
         self.query_one(".who", Static).update(heading)
 
     _who = "you"
+
+    def _words(self) -> list[tuple[str, str]]:
+        """What the heading offers: a word, and the screen's action."""
+        return [("copy", "copy('text')")]
 
     def _note(self) -> str:
         return ""
@@ -84,11 +86,6 @@ class Answer(MessageWidget):
     pictures, not time.
     """
 
-    WORDS = (
-        ("copy", "copy('text')"),
-        ("Markdown", "copy('markdown')"),
-        ("code", "copy('code')"),
-    )
     _who = "orl"
 
     def __init__(self, entry: Entry, *, attempt: tuple[int, int] = (1, 1)) -> None:
@@ -138,3 +135,7 @@ class Answer(MessageWidget):
         if left_out:
             notes.append(f"without the {left_out:,.0f} oldest messages: the context was full")
         return " · ".join(notes)
+
+    def _words(self) -> list[tuple[str, str]]:
+        words = [*super()._words(), ("Markdown", "copy('markdown')")]
+        return [*words, ("code", "copy('code')")] if has_code(self.entry.content) else words

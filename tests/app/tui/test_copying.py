@@ -114,9 +114,9 @@ async def test_selecting_with_keys_and_copying(
 ) -> None:
     monkeypatch.delenv("TMUX", raising=False)
     monkeypatch.setattr("app.tui.screens.chat_view.REFUSAL_SECONDS", 60)
-    long = "\n\n".join(f"Line {i}" for i in range(40))
+    long = "\n\n".join(f"Line {i}" for i in range(16))
     trace = Script(pace=0.001).answer("**One**").answer(long).answer("c: `3`")
-    async with window(trace.write(tmp_path / "t")) as shown:
+    async with window(trace.write(tmp_path / "t"), size=(80, 20)) as shown:
         await shown.ready()
         for text in ("First", "Second", "Third"):
             await shown.ask(text)
@@ -128,8 +128,6 @@ async def test_selecting_with_keys_and_copying(
         assert shown.app.clipboard == "c: 3"
         await shown.press("m")
         await shown.until(lambda: shown.app.clipboard == "c: `3`")
-        await shown.press("c")
-        await shown.shows("There is no code block in this message.")
         await shown.press("up")
         await shown.until(lambda: selected(shown) == "Third")
         seen = set()
@@ -146,8 +144,9 @@ async def test_selecting_with_keys_and_copying(
         await shown.press("y")
         await shown.until(lambda: shown.app.clipboard == "One")
         assert isinstance(shown.app.screen, ChatView)
-        await shown.press("h")  # no key of the conversation: it is typed
-        await shown.until(lambda: shown.app.chat.query_one(Prompt).text == "h")
+        # No key of the conversation is typed, and so is what comes right behind it.
+        await shown.burst("h", "y", "m")
+        await shown.until(lambda: shown.app.chat.query_one(Prompt).text == "hym")
         assert transcript(shown).selected is None
 
 

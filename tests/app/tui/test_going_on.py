@@ -37,7 +37,7 @@ def test_a_stopped_answer_goes_on_from_its_text() -> None:
     ]
     assert entry.stats["context"] == 45 + 32
     lines = stats_lines(entry.stats, entry.reason).splitlines()
-    assert lines == ["32 tok · 4 fwd · stopped", "continued: 32 tok · 4 fwd"]
+    assert lines == ["part 1: 32 tok · 4 fwd · stopped", "part 2: 32 tok · 4 fwd"]
 
 
 def test_an_answer_continued_twice_keeps_every_part() -> None:

@@ -204,7 +204,7 @@ async def test_a_prompt_that_does_not_fit_stays_in_the_field(tmp_path: Path) -> 
     async with window(trace) as shown:
         await shown.ready()
         await shown.ask("x" * 300)
-        await shown.shows("it is 2,100 tokens long; the context holds")
+        await shown.shows("It is 2,100 tokens long; the context holds")
         await shown.shows("Ready")
         await shown.until(lambda: prompt(shown).text == "x" * 300)
         assert not shown.app.chat.query(Answer)
