@@ -157,4 +157,6 @@ def _block_figures(block: BlockStats) -> dict[str, Any]:
         "steps": block.steps,
         "forwards": block.forwards,
         "seconds": block.seconds,
+        "unmasked_per_step": list(block.unmasked_per_step),
+        "edits_per_step": list(block.edits_per_step),
     }
