@@ -36,6 +36,9 @@ COUNTS = (
 )
 
 
+PARTS = (("model", "model"), ("pick tokens", "pick"), ("commit only", "commit"))
+
+
 @dataclass(frozen=True)
 class Rate:
     """What an answer's speed was, for the curves. None where it was not measured."""
@@ -118,13 +121,12 @@ def time_rows(stats: Stats, width: int) -> list[Row]:
 
 def _decode_parts(stats: Stats, decode: float) -> list[tuple[str, float]]:
     """The loop's parts where the engine timed them, else the loop as a whole."""
-    named = (("model", "model_seconds"), ("pick tokens", "pick_seconds"))
-    parts = [(label, number(stats, name)) for label, name in named]
+    parts = [(label, number(stats, f"{name}_seconds")) for label, name in PARTS]
     known = [(label, seconds) for label, seconds in parts if seconds is not None]
     if len(known) < len(parts):
         return [("decoding", decode)]
     rest = decode - sum(seconds for _, seconds in known)
-    return [*known, ("host", max(0.0, rest))]
+    return [*known, ("host gap", max(0.0, rest))]
 
 
 def _bar(label: str, seconds: float, share: float, room: int) -> Row:

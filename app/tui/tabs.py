@@ -30,11 +30,11 @@ TABS = (
 
 
 def bindings() -> list[Binding]:
-    """A key a tab; they work wherever one is, dialogs aside."""
+    """A key a tab; they work wherever no dialog is open."""
     return [
         Binding(
             tab.key, f"tab('{tab.id}')", tab.title.lower(), id=f"tab.{tab.id}",
-            show=False, priority=True, tooltip=tab.help,
+            show=False, tooltip=tab.help,
         )
         for tab in TABS
     ]  # fmt: skip
