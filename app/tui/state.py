@@ -61,9 +61,11 @@ class Part:
         return cls(answer.content.rstrip("\ufffd"), answer.reason, answer.stats)
 
     def figures(self) -> list[dict[str, Any]]:
-        """The figures of this part and of those before it, each with why it ended."""
+        """The figures of this part and of those before it, each with why it ended and without what
+        is kept of single blocks."""
         stats = dict(self.stats or {})
         before = stats.pop("earlier", None)
+        stats.pop("blocks", None)
         return [*(before if isinstance(before, list) else []), {**stats, "reason": self.reason}]
 
 

@@ -18,6 +18,7 @@ from app.store_schema import StoreError
 from app.tui import status
 from app.tui.session import ChatSession
 from app.tui.state import Problem, Turn
+from app.tui.tabs import CHAT
 from app.tui.widgets.attachments import Attachments
 from app.tui.widgets.bars import KeyBar, StatusLine, TopBar
 from app.tui.widgets.block_view import BlockView
@@ -43,7 +44,7 @@ class ChatView(Screen[None]):
     _word: str | None = None
 
     def compose(self) -> ComposeResult:
-        yield TopBar()
+        yield TopBar(CHAT)
         with Horizontal(id="middle"):
             yield Transcript()
             yield LivePanel(id="live-panel")
@@ -181,9 +182,7 @@ class ChatView(Screen[None]):
 
     def refresh_top(self) -> None:
         """What answers, and how far a download is."""
-        answers = status.what_answers(self.session.engine, self.session.settings)
-        parts = (self.program.models.words(), answers)
-        self.query_one(TopBar).show(" · ".join(part for part in parts if part))
+        self.program.refresh_top()
 
     def refresh_figures(self) -> None:
         """The Live panel and the open block."""
