@@ -89,7 +89,18 @@ class OrlChat(App[int]):
         if settings.ascii or is_needed():
             self._filters.append(AsciiOnly())
             self.add_class("-ascii")
-        self.set_keymap(settings.keys)
+        self._chosen_keys, self._key_notices = self._choose_keys(settings.keys)
+
+    def _choose_keys(self, chosen: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+        """Let the keys of the settings hold; those that do, and words about the others."""
+        if not chosen:
+            return {}, []
+        from app.tui import keys
+
+        known = keys.rebindable()
+        good, words = keys.check(chosen, known)
+        self.set_keymap(keys.complete(good, known))
+        return good, words
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
@@ -108,7 +119,8 @@ class OrlChat(App[int]):
 
     def _begin(self) -> None:
         self.chat.draft = draft.take(paths().draft)
-        notices = [("Settings", notice) for notice in self.session.file.notices]
+        said = [*self.session.file.notices, *self._key_notices]
+        notices = [("Settings", notice) for notice in said]
         if self.theme != self._wanted_theme:
             words = f"There is no theme {self._wanted_theme!r}; Ctrl+P, Theme lists them."
             notices.append(("Settings", words))
@@ -165,15 +177,19 @@ class OrlChat(App[int]):
 
     def action_help(self) -> None:
         """The keys in force here, and the numbers."""
-        from app.tui.screens.help import HelpScreen, key_lines
+        from app.tui import keys
+        from app.tui.screens.help import HelpScreen, key_lines, other_lines
 
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss()
             return
         actives = sorted(self.screen.active_bindings.values(), key=declared)
         bindings = [active.binding for active in actives]
-        keys, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
-        self.push_screen(HelpScreen(keys, editing))
+        here, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
+        shown = {binding.id for binding in bindings}
+        others = [other for other in keys.rebindable() if other.id not in shown]
+        elsewhere = other_lines(others, self._chosen_keys)
+        self.push_screen(HelpScreen(here, elsewhere, editing, self.session.file.path))
 
     def action_models(self) -> None:
         """What this machine can do, and which model to use."""

@@ -43,8 +43,8 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ("edits", "Tokens that were changed after they had been set."),
     (
         "context",
-        "Tokens of the conversation so far, of those that fit. Nothing is ever cut: a message "
-        "that does not fit is handed back to you.",
+        "Tokens of the conversation so far, of those that fit. Nothing is cut by itself: a message "
+        "that does not fit is handed back to you, and you choose what to do.",
     ),
     (
         "slow motion",

@@ -18,6 +18,7 @@ from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
+LEAVE_HELP = "from the field to the conversation, where messages are selected, and back"
 VIEW_HELP = "the open block: live, in slow motion, not at all"
 
 
@@ -31,7 +32,7 @@ class ChatScreen(ChatView):
 
     BINDINGS = [
         Binding("escape", "stop", "stop", id="chat.stop", tooltip="stop the answer, keep its text"),
-        Binding("escape", "leave", show=False),
+        Binding("escape", "leave", "leave", show=False, id="chat.leave", tooltip=LEAVE_HELP),
         _key("ctrl+r", "again", "again", "chat.again", "answer once more"),
         _key("f8", "go_on", "continue", "chat.continue", "go on with an answer that was cut short"),
         _key("ctrl+f", "attach", "file", "chat.attach", "a text file to go along with the message"),
