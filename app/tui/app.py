@@ -22,6 +22,7 @@ from textual.theme import Theme
 
 from app import draft
 from app.client import EngineClient
+from app.logs import all_tails
 from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
@@ -40,7 +41,6 @@ from app.tui.widgets.bars import TopBar, declared
 
 log = logging.getLogger(__name__)
 
-LOG_TAIL = 20_000
 HELP = "this page, for the part that has the focus (? outside text)"
 
 
@@ -195,11 +195,23 @@ class OrlChat(App[int]):
         """What this machine can do, and which model to use."""
         self.models.show()
 
+    def action_bug_report(self) -> None:
+        """What a report needs, without what is private."""
+        from app.bug_report import facts
+        from app.tui.screens.bug_report import BugReportScreen
+
+        engine = status.engine_facts(self.session.engine)
+        screen = (
+            f"{self.size.width} x {self.size.height}, {self.console.color_system or 'no colour'}"
+        )
+        about = facts(self.session.file, engine, screen, self.session.store.notice)
+        self.push_screen(BugReportScreen(about))
+
     def action_log(self) -> None:
         """The end of both logs."""
         from app.tui.screens.text import TextScreen
 
-        self.push_screen(TextScreen("Log", _logs(), at_end=True))
+        self.push_screen(TextScreen("Log", all_tails(), at_end=True))
 
     def copy_to_clipboard(self, text: str) -> None:
         """By OSC 52, and inside tmux by tmux."""
@@ -223,20 +235,6 @@ class OrlChat(App[int]):
             Text(f"orl-chat stopped because of an error in it. Details are in {paths().log}.")
         )
         self._close_messages_no_wait()
-
-
-def _logs() -> str:
-    parts = []
-    for path in (paths().log, paths().engine_log):
-        try:
-            with open(path, "rb") as file:
-                size = file.seek(0, 2)
-                file.seek(max(0, size - LOG_TAIL))
-                text = file.read().decode("utf-8", "replace")
-        except OSError as error:
-            text = f"({error.strerror})"
-        parts.append(f"{path}\n\n{text.strip() or '(empty)'}")
-    return "\n\n\n".join(parts)
 
 
 def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int:

@@ -54,5 +54,8 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     yield SystemCommand("Restart the engine", "End it and load again", program.start_engine)
     yield SystemCommand("Theme", "Change the colours", program.action_change_theme)
     yield SystemCommand("Log", "What the program and the engine wrote (Ctrl+L)", program.action_log)
+    yield SystemCommand(
+        "Bug report", "Versions, settings and logs, without secrets", program.action_bug_report
+    )
     yield SystemCommand("Help", "Keys, and what the numbers mean (F1)", program.action_help)
     yield SystemCommand("Quit", "Leave; chats are saved (Ctrl+Q)", program.action_quit)

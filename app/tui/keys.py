@@ -36,7 +36,18 @@ class Rebindable:
 def rebindable() -> list[Rebindable]:
     """Every binding that can get another key."""
     from app.tui.app import OrlChat
-    from app.tui.screens import attach, chat, chats, download, help, models, speed, tab, text
+    from app.tui.screens import (
+        attach,
+        bug_report,
+        chat,
+        chats,
+        download,
+        help,
+        models,
+        speed,
+        tab,
+        text,
+    )
     from app.tui.widgets.prompt import Prompt
     from app.tui.widgets.transcript import Transcript
 
@@ -50,6 +61,7 @@ def rebindable() -> list[Rebindable]:
         (attach.AttachScreen, ("attach",)),
         (attach.PathField, ("attach", "field")),
         (text.TextScreen, ("text",)),
+        (bug_report.BugReportScreen, ("text", "bug_report")),
         (help.HelpScreen, ("help",)),
         (models.ModelsScreen, ("models",)),
         (models.FolderField, ("models", "field")),

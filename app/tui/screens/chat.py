@@ -53,9 +53,10 @@ class ChatScreen(ChatView):
         if action == "again":
             free = self.session.turn is None and self.session.conversation.entries
             return True if free else None
-        if action == "copy" and parameters == ("code",):
-            entry = self.query_one(Transcript).selected
-            return True if entry is None or has_code(entry.content) else None
+        if action == "copy":
+            entry = self.query_one(Transcript).selected or self.session.conversation.last_answer
+            fine = entry is not None and (parameters != ("code",) or has_code(entry.content))
+            return True if fine else None
         if action == "go_on":
             answer = self.session.conversation.last_answer
             cut = answer is not None and why_complete(answer) is None

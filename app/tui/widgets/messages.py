@@ -48,13 +48,15 @@ class MessageWidget(Widget):
         self.refresh_heading()
 
     def refresh_heading(self) -> None:
-        """Who, when, and what is to be said about it."""
+        """Who, when, and what is to be said about it; before it is laid out and when it goes there
+        is no place for that."""
         heading = _heading(self._who, self.entry, self._note())
         if self.has_class("-selected"):
             for word, action in self._words():
                 look = Style(underline=True, meta={"@click": f"screen.{action}"})
                 heading.append("   ").append(word, look)
-        self.query_one(".who", Static).update(heading)
+        for who in self.query(".who").results(Static):
+            who.update(heading)
 
     _who = "you"
 
@@ -133,7 +135,7 @@ class Answer(MessageWidget):
         left_out = number(self.entry.stats or {}, "left_out")
         notes = [f"answer {attempt} of {of}"] if of > 1 else []
         if left_out:
-            notes.append(f"without the {left_out:,.0f} oldest messages: the context was full")
+            notes.append(f"without the {left_out:,.0f} oldest messages")
         return " · ".join(notes)
 
     def _words(self) -> list[tuple[str, str]]:

@@ -71,6 +71,7 @@ class Transcript(VerticalScroll):
         self._below: float | None = None
         """Lines below the first one that was read when older messages were asked for."""
         self._marked: MessageWidget | None = None
+        """The selected message; it may be gone by now."""
 
     def compose(self) -> ComposeResult:
         row = EarlierRow(markup=False)
@@ -105,10 +106,17 @@ class Transcript(VerticalScroll):
         return marked.entry if here and marked is not None else None
 
     def on_focus(self) -> None:
-        """The newest message, unless one was selected before."""
+        """The message that was selected before, else the newest."""
         messages = self._messages()
-        if messages and self._marked not in messages:
+        if self._marked in messages:
+            self._mark(self._marked)
+        elif messages:
             self._mark(messages[-1])
+
+    def on_blur(self) -> None:
+        """The selection stays, and is seen again with the focus."""
+        if self._marked is not None:
+            self._marked.select(False)
 
     def on_message_widget_clicked(self, event: MessageWidget.Clicked) -> None:
         """A click selects."""
