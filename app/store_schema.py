@@ -8,8 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from app.paths import ensure
+from app.words import fold
 
 BUSY_SECONDS = 3.0
+UNSENT = "unsent"
+"""The reason of a message that never reached the engine."""
+GONE = "This chat is gone: it was deleted in another window. Start a new one."
 
 MIGRATIONS: tuple[Sequence[str], ...] = (
     (
@@ -22,6 +26,29 @@ MIGRATIONS: tuple[Sequence[str], ...] = (
         "CREATE INDEX chats_updated ON chats (updated DESC)",
         "CREATE INDEX messages_chat ON messages (chat_id, id)",
     ),
+    (
+        "ALTER TABLE chats ADD COLUMN settings TEXT",
+        "ALTER TABLE chats ADD COLUMN deleted REAL",
+        "CREATE TABLE prompts (name TEXT PRIMARY KEY COLLATE NOCASE, content TEXT NOT NULL)",
+        # A list of messages becomes a tree: see app/store_tree.py.
+        "ALTER TABLE messages ADD COLUMN parent INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE messages ADD COLUMN chosen INTEGER NOT NULL DEFAULT 1",
+        "CREATE INDEX messages_parent ON messages (chat_id, parent)",
+        f"UPDATE messages SET chosen = 0 WHERE reason = '{UNSENT}'",
+        # Answers in a row were tries at one question: they become its versions.
+        "UPDATE messages SET parent = coalesce((SELECT max(p.id) FROM messages p"
+        " WHERE p.chat_id = messages.chat_id AND p.id < messages.id AND p.role <> 'assistant'"
+        " AND p.chosen), 0) WHERE role = 'assistant'",
+        # Chosen is the one that the engine was shown: the latest that has text, else the latest.
+        "UPDATE messages SET chosen = 0 WHERE role = 'assistant' AND EXISTS (SELECT 1"
+        " FROM messages s WHERE s.chat_id = messages.chat_id AND s.parent = messages.parent"
+        " AND s.role = 'assistant' AND (trim(s.content, char(9, 10, 13, 32)) <> '', s.id)"
+        " > (trim(messages.content, char(9, 10, 13, 32)) <> '', messages.id))",
+        "UPDATE messages SET parent = coalesce((SELECT max(p.id) FROM messages p"
+        " WHERE p.chat_id = messages.chat_id AND p.id < messages.id AND p.chosen), 0)"
+        " WHERE role <> 'assistant'",
+        "CREATE UNIQUE INDEX messages_chosen ON messages (chat_id, parent) WHERE chosen",
+    ),
 )
 """Entry i takes a file from schema i to i + 1. Entries are never changed, only added."""
 
@@ -30,8 +57,10 @@ SCHEMA = len(MIGRATIONS)
 _KEPT_IN_MEMORY = "Chats of this session are kept in memory only and end with it."
 
 _CHECKS = (
-    "SELECT id, title, created, updated FROM chats LIMIT 0",
-    "SELECT id, chat_id, role, content, created, reason, stats FROM messages LIMIT 0",
+    "SELECT id, title, created, updated, settings, deleted FROM chats LIMIT 0",
+    "SELECT id, chat_id, role, content, created, reason, stats, parent, chosen FROM messages"
+    " LIMIT 0",
+    "SELECT name, content FROM prompts LIMIT 0",
 )
 
 
@@ -127,14 +156,14 @@ def _connect(name: str, *, uri: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(
         name, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri
     )
-    connection.create_function("casefold", 1, _casefold, deterministic=True)
+    connection.create_function("folded", 1, _folded, deterministic=True)
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA secure_delete = ON")
     return connection
 
 
-def _casefold(value: object) -> str:
-    return value.casefold() if isinstance(value, str) else ""
+def _folded(value: object) -> str:
+    return fold(value) if isinstance(value, str) else ""
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from app.settings import SettingsError, SettingsFile
 from app.store import Store
 from app.store_schema import StoreError
-from app.tui.conversation import UNSENT, Conversation, Entry
+from app.tui.conversation import Conversation, Entry
 from app.tui.state import Problem
 
 
@@ -32,7 +32,7 @@ class Keeper:
             if question.id is None:
                 question.id = self.store.add_message(talk.id, "user", question.content)
             else:
-                self.store.update_message(question.id, content=question.content, reason="sent")
+                question.id = self.store.resend(question.id, question.content)
 
         self._saving(save)
 
@@ -43,7 +43,9 @@ class Keeper:
             if talk.id is None:
                 return
             if answer.id is None:
-                answer.id = self.store.add_message(talk.id, answer.role, answer.content)
+                answer.id = self.store.add_message(
+                    talk.id, answer.role, answer.content, after=talk.asked_by(answer)
+                )
             self.store.update_message(
                 answer.id, content=answer.content, reason=answer.reason, stats=answer.stats
             )
@@ -53,7 +55,7 @@ class Keeper:
     def unsent(self, question: Entry) -> None:
         """Mark a message that did not fit."""
         if (id := question.id) is not None:
-            self._saving(lambda: self.store.update_message(id, reason=UNSENT))
+            self._saving(lambda: self.store.unsend(id))
 
     def settings(self, **changes: Any) -> None:
         """Let settings hold, and save them."""
