@@ -67,19 +67,16 @@ class ChatRecord:
     @property
     def path(self) -> list[tuple[MessageRecord, int, int]]:
         """The messages that are shown, each with which version of how many it is."""
+        following: dict[int | None, list[int]] = {}
+        for place, message in enumerate(self.messages):
+            if message.reason != UNSENT:
+                following.setdefault(message.parent, []).append(place)
         path: list[tuple[MessageRecord, int, int]] = []
         last: int | None = None
-        while True:
-            versions = [
-                (place, message)
-                for place, message in enumerate(self.messages)
-                if message.parent == last and message.reason != UNSENT
-            ]
-            if not versions:
-                return path
-            number = next(n for n, (_, message) in enumerate(versions) if message.chosen)
-            last, message = versions[number]
-            path.append((message, number + 1, len(versions)))
+        while versions := following.get(last):
+            last = next(place for place in versions if self.messages[place].chosen)
+            path.append((self.messages[last], versions.index(last) + 1, len(versions)))
+        return path
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,14 @@ class ChatSettings:
 
     def __post_init__(self) -> None:
         try:
-            Settings.model_validate(self.changes(), strict=True)
+            checked = Settings(**self.changes())
         except ValidationError as error:
             raise ValueError(first_fault(error, "The setting")) from error
+        # Settings reads its values from text too, where "0.5" is a number; here only 0.5 is one.
+        for name, value in self.changes().items():
+            kinds = (type(value), type(getattr(checked, name)))
+            if kinds[0] is not kinds[1] and kinds != (int, float):
+                raise ValueError(f"The setting {name} cannot be {value!r}.")
 
     def changes(self) -> dict[str, Any]:
         """What this chat decides, by name."""

@@ -18,7 +18,7 @@ from app import store_records, store_search, store_tree
 from app.chat_files import ChatRecord
 from app.chat_settings import ChatSettings
 from app.store_file import StoreFile
-from app.store_schema import StoreError as StoreError
+from app.store_schema import StoreError
 from app.store_search import Hit
 from app.words import Search
 
@@ -231,7 +231,9 @@ class Store(StoreFile):
         return [Prompt(*row) for row in self._read("SELECT name, content FROM prompts ORDER BY 1")]
 
     def save_prompt(self, name: str, content: str) -> None:
-        """Keep a prompt; one of that name, in whatever case, is replaced."""
+        """Keep a prompt; one of that name is replaced. Raises StoreError also without a name."""
+        if not name.strip():
+            raise StoreError("A prompt needs a name.")
         values = (_one_line(_text(name), TITLE_LENGTH), _text(content))
         sql = "INSERT OR REPLACE INTO prompts (name, content) VALUES (?, ?)"
         self._write(lambda c: c.execute(sql, values))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from app import store_schema, store_search
-from app.store_schema import GONE, StoreError
+from app.store_schema import StoreError
 
 UNDO_SECONDS = 3600.0
 """How long a deleted chat can be brought back; the next start after that removes it for good."""
@@ -81,17 +81,24 @@ class StoreFile:
         with self._lock:
             try:
                 return _transaction(self._connection, change)
-            except sqlite3.IntegrityError as error:
-                raise StoreError(GONE) from error
-            except sqlite3.OperationalError as error:
-                if store_schema.is_busy(error):
-                    raise StoreError(
-                        "Another window is writing the chats; try again in a moment."
-                    ) from error
-                self._move_to_memory(error)
-                return _transaction(self._connection, change)
             except sqlite3.Error as error:
-                raise StoreError(f"The chats cannot be saved: {error}.") from error
+                if self._indexed and store_search.at_fault(error):
+                    self._indexed = False
+                    with contextlib.suppress(sqlite3.Error):
+                        _transaction(self._connection, store_search.leave)
+                else:
+                    self._meet(error)
+            return self._write(change)
+
+    def _meet(self, error: sqlite3.Error) -> None:
+        """Make writing possible again, or say why it is not."""
+        if store_schema.is_busy(error):
+            raise StoreError(
+                "Another window is writing the chats; try again in a moment."
+            ) from error
+        if not isinstance(error, sqlite3.OperationalError):
+            raise StoreError(f"The chats cannot be saved: {error}.") from error
+        self._move_to_memory(error)
 
     def _move_to_memory(self, error: sqlite3.Error) -> None:
         if not self.writable:

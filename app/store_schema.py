@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from app.paths import ensure
-from app.words import fold
 
 BUSY_SECONDS = 3.0
 UNSENT = "unsent"
@@ -156,14 +155,14 @@ def _connect(name: str, *, uri: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(
         name, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=uri
     )
-    connection.create_function("folded", 1, _folded, deterministic=True)
+    connection.create_function("casefold", 1, _casefold, deterministic=True)
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA secure_delete = ON")
     return connection
 
 
-def _folded(value: object) -> str:
-    return fold(value) if isinstance(value, str) else ""
+def _casefold(value: object) -> str:
+    return value.casefold() if isinstance(value, str) else ""
 
 
 def _version(connection: sqlite3.Connection) -> int:

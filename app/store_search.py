@@ -1,21 +1,25 @@
 """Search over all chats: an FTS5 index of the messages, kept in step by triggers.
 
-The index holds no text of its own, only words and where they stand. Where SQLite was built without
-FTS5 the triggers are taken out, since a trigger that needs it would stop every save, and messages
-are read one by one; an SQLite that has FTS5 finds the triggers missing and builds the index anew.
+The index holds no text of its own, only which message has which words. Where SQLite was built
+without FTS5 the triggers are taken out, since a trigger that needs it would stop every save, and
+messages are read one by one; an SQLite that has FTS5 finds no triggers and builds the index anew.
 """
 
 import contextlib
 import sqlite3
 from dataclasses import dataclass
 
+from app.text import printable
 from app.words import Search
 
 SNIPPET_LENGTH = 120
 
+# Without the places of the words the index has a third of the size. One letter is looked for the
+# moment it is typed, and would otherwise walk through all words that begin with it.
 _TABLE = (
     "CREATE VIRTUAL TABLE message_words USING fts5 (content, content = 'messages',"
-    " content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2', prefix = '1 2 3')"
+    " content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2', detail = 'none',"
+    " prefix = '1')"
 )
 _OUT = (
     "INSERT INTO message_words (message_words, rowid, content)"
@@ -31,8 +35,8 @@ _TRIGGERS = {
 
 @dataclass(frozen=True)
 class Hit:
-    """The newest message of a chat that a search found: a line of it, and where in that line the
-    words stand, as (start, end)."""
+    """The newest message of a chat that a search found: a printable line of it, and where in that
+    line the words stand, as (start, end)."""
 
     message_id: int
     snippet: str
@@ -43,8 +47,7 @@ def build(connection: sqlite3.Connection) -> bool:
     """Make the index where it can be had and is not there yet; whether there is one."""
     try:
         if not available(connection):
-            for name in _TRIGGERS:
-                connection.execute(f"DROP TRIGGER IF EXISTS {name}")
+            leave(connection)
             return False
         if _complete(connection):
             return True
@@ -57,6 +60,18 @@ def available(connection: sqlite3.Connection) -> bool:
     """Whether this SQLite has FTS5."""
     sql = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"
     return connection.execute(sql).fetchone() is not None
+
+
+def at_fault(error: sqlite3.Error) -> bool:
+    """Whether a write may have failed because the index is damaged."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CONSTRAINT) or "vtable" in str(error)
+
+
+def leave(connection: sqlite3.Connection) -> None:
+    """Keep the index no longer in step; the next start builds it anew."""
+    for name in _TRIGGERS:
+        connection.execute(f"DROP TRIGGER IF EXISTS {name}")
 
 
 def forget(connection: sqlite3.Connection) -> None:
@@ -119,17 +134,20 @@ def _messages(connection: sqlite3.Connection, search: Search, *, indexed: bool) 
 
 
 def _reading_all(connection: sqlite3.Connection, search: Search) -> list[tuple[int, int]]:
-    needles = search.needles
-    if not needles:
-        return []
-    holds = " AND ".join(["instr(folded(content), ?)"] * len(needles))
+    """Signs and scripts without case are compared by SQLite itself, which is much faster."""
+    holds, needles = [], []
+    for part in search.parts:
+        caseless = part.casefold() == part.upper()
+        holds.append(f"instr({'content' if caseless else 'casefold(content)'}, ?)")
+        needles.append(part.casefold())
     return connection.execute(
-        f"SELECT chat_id, max(id) FROM messages WHERE {holds} GROUP BY chat_id", needles
+        f"SELECT chat_id, max(id) FROM messages WHERE {' AND '.join(holds)} GROUP BY chat_id",
+        needles,
     ).fetchall()
 
 
 def _hit(connection: sqlite3.Connection, message_id: int, search: Search) -> Hit:
     sql = "SELECT content FROM messages WHERE id = ?"
     (content,) = connection.execute(sql, (message_id,)).fetchone()
-    snippet, marks = search.snippet(content, SNIPPET_LENGTH)
+    snippet, marks = search.snippet(printable(content), SNIPPET_LENGTH)
     return Hit(message_id, snippet, tuple(marks))

@@ -56,8 +56,12 @@ def append(
     _require(connection, chat_id)
     if after is None:
         after = end(connection, chat_id)
-    elif after != START and _place(connection, after)[0] != chat_id:
-        raise StoreError(GONE)
+    elif after != START:
+        chat_of_it, _, _, reason = _place(connection, after)
+        if chat_of_it != chat_id:
+            raise StoreError(GONE)
+        if reason == UNSENT:
+            raise StoreError("Nothing can follow a message that was not sent; send it first.")
     _unchoose(connection, chat_id, after)
     cursor = connection.execute(
         "INSERT INTO messages (chat_id, parent, role, content, created) VALUES (?, ?, ?, ?, ?)",
