@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.chat_settings import ChatSettings
-from app.store_schema import UNSENT
+from app.store_schema import NOT_SENT
 from app.text import printable
 
 FORMAT = "orl-chat chats"
@@ -56,8 +56,8 @@ class ChatRecord:
     messages: tuple[MessageRecord, ...] = ()
 
     def __post_init__(self) -> None:
-        chosen = [m.parent for m in self.messages if m.chosen and m.reason != UNSENT]
-        parents = {m.parent for m in self.messages if m.reason != UNSENT}
+        chosen = [m.parent for m in self.messages if m.chosen and m.reason not in NOT_SENT]
+        parents = {m.parent for m in self.messages if m.reason not in NOT_SENT}
         if len(chosen) != len(set(chosen)) or set(chosen) != parents:
             raise ValueError("of several versions exactly one must be chosen")
         for place, message in enumerate(self.messages):
@@ -69,7 +69,7 @@ class ChatRecord:
         """The messages that are shown, each with which version of how many it is."""
         following: dict[int | None, list[int]] = {}
         for place, message in enumerate(self.messages):
-            if message.reason != UNSENT:
+            if message.reason not in NOT_SENT:
                 following.setdefault(message.parent, []).append(place)
         path: list[tuple[MessageRecord, int, int]] = []
         last: int | None = None

@@ -18,7 +18,7 @@ from app import store_records, store_search, store_tree
 from app.chat_files import ChatRecord
 from app.chat_settings import ChatSettings
 from app.store_file import StoreFile
-from app.store_schema import StoreError
+from app.store_schema import NOT_SENT, StoreError
 from app.store_search import Hit
 from app.words import Search
 
@@ -132,7 +132,7 @@ class Store(StoreFile):
                 return []
             values = {"chat": chat_id}
             path = c.execute(store_tree.PATH, values).fetchall()
-            return path + c.execute(store_tree.UNSENT_ONES, values).fetchall()
+            return path + c.execute(store_tree.UNSENT, values).fetchall()
 
         return [_message(row) for row in self._reading(look)]
 
@@ -185,10 +185,6 @@ class Store(StoreFile):
         """Let the chosen path lead through a message: a version, or what a search found."""
         self._write(lambda c: store_tree.choose(c, message_id))
 
-    def unsend(self, message_id: int) -> None:
-        """Take a message that did not fit off the path; it waits in the chat."""
-        self._write(lambda c: store_tree.unsend(c, message_id))
-
     def resend(self, message_id: int, content: str) -> int:
         """Put an unsent message at the end of the path, with the text it has now; its new id."""
 
@@ -207,16 +203,21 @@ class Store(StoreFile):
         reason: str | None = None,
         stats: dict[str, Any] | None = None,
     ) -> None:
-        """Replace what is given; None leaves a field as it is. What is gone stays gone."""
+        """Replace what is given; None leaves a field as it is. What is gone stays gone. A reason of
+        `NOT_SENT` takes a question that did not fit off the path, unless it was answered before;
+        only `resend` brings it back."""
         values = (
             None if content is None else _text(content),
-            None if reason is None else _text(reason),
+            None if reason is None or reason in NOT_SENT else _text(reason),
             None if stats is None else json.dumps(stats),
         )
 
         def write(c: sqlite3.Connection) -> None:
+            if reason in NOT_SENT:
+                store_tree.unsend(c, message_id, reason)
             c.execute(
-                "UPDATE messages SET content = coalesce(?, content), reason = coalesce(?, reason),"
+                "UPDATE messages SET content = coalesce(?, content),"
+                f" reason = CASE WHEN {store_tree.SENT} THEN coalesce(?, reason) ELSE reason END,"
                 " stats = coalesce(?, stats) WHERE id = ?",
                 (*values, message_id),
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.chat_files import ChatRecord, MessageRecord
 from app.chat_settings import ChatSettings
-from app.store_schema import UNSENT
+from app.store_schema import NOT_SENT
 
 
 def collect(connection: sqlite3.Connection, ids: Sequence[int] | None) -> list[ChatRecord]:
@@ -39,7 +39,7 @@ def add(connection: sqlite3.Connection, chat: ChatRecord) -> int:
                 message.reason,
                 None if message.stats is None else json.dumps(message.stats),
                 0 if message.parent is None else ids[message.parent],
-                message.chosen and message.reason != UNSENT,
+                message.chosen and message.reason not in NOT_SENT,
             ),
         )
         assert cursor.lastrowid is not None

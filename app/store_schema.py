@@ -10,8 +10,8 @@ from urllib.parse import quote
 from app.paths import ensure
 
 BUSY_SECONDS = 3.0
-UNSENT = "unsent"
-"""The reason of a message that never reached the engine."""
+NOT_SENT = ("unsent", "moved")
+"""Reasons of a message that never reached the engine; "moved" was asked in another chat instead."""
 GONE = "This chat is gone: it was deleted in another window. Start a new one."
 
 MIGRATIONS: tuple[Sequence[str], ...] = (
@@ -33,7 +33,7 @@ MIGRATIONS: tuple[Sequence[str], ...] = (
         "ALTER TABLE messages ADD COLUMN parent INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE messages ADD COLUMN chosen INTEGER NOT NULL DEFAULT 1",
         "CREATE INDEX messages_parent ON messages (chat_id, parent)",
-        f"UPDATE messages SET chosen = 0 WHERE reason = '{UNSENT}'",
+        f"UPDATE messages SET chosen = 0 WHERE reason IN {NOT_SENT}",
         # Answers in a row were tries at one question: they become its versions.
         "UPDATE messages SET parent = coalesce((SELECT max(p.id) FROM messages p"
         " WHERE p.chat_id = messages.chat_id AND p.id < messages.id AND p.role <> 'assistant'"

@@ -9,7 +9,7 @@ it is in the chat, but on no path. Every function runs inside the caller's trans
 import sqlite3
 import time
 
-from app.store_schema import GONE, UNSENT, StoreError
+from app.store_schema import GONE, NOT_SENT, StoreError
 
 START = 0
 """The parent of a first message."""
@@ -21,9 +21,12 @@ _PATH = (
     " SELECT m.id, depth + 1 FROM path JOIN messages m"
     "  ON m.chat_id = :chat AND m.parent = path.id AND m.chosen) "
 )
+SENT = f"coalesce(reason, '') NOT IN {NOT_SENT}"
+"""Whether a message is on a path at all."""
+
 _VERSIONS = (
     "SELECT count(*) FROM messages s WHERE s.chat_id = m.chat_id AND s.parent = m.parent"
-    f" AND s.reason IS NOT '{UNSENT}'"
+    f" AND {SENT}"
 )
 COLUMNS = (
     "m.id, m.chat_id, m.role, m.content, m.created, m.reason, m.stats,"
@@ -32,13 +35,10 @@ COLUMNS = (
 """What a message is read as; the last two say which version of how many it is."""
 
 PATH = f"{_PATH} SELECT {COLUMNS} FROM path JOIN messages m USING (id) ORDER BY depth"
-UNSENT_ONES = (
-    f"SELECT {COLUMNS} FROM messages m WHERE chat_id = :chat AND reason = '{UNSENT}' ORDER BY id"
-)
+UNSENT = f"SELECT {COLUMNS} FROM messages m WHERE chat_id = :chat AND NOT {SENT} ORDER BY id"
 SIBLINGS = (
-    f"SELECT {COLUMNS} FROM messages o JOIN messages m"
-    " ON m.chat_id = o.chat_id AND m.parent = o.parent"
-    f" WHERE o.id = ? AND m.reason IS NOT '{UNSENT}' ORDER BY m.id"
+    f"SELECT {COLUMNS} FROM messages m WHERE (chat_id, parent) ="
+    f" (SELECT chat_id, parent FROM messages WHERE id = ?) AND {SENT} ORDER BY id"
 )
 
 
@@ -60,7 +60,7 @@ def append(
         chat_of_it, _, _, reason = _place(connection, after)
         if chat_of_it != chat_id:
             raise StoreError(GONE)
-        if reason == UNSENT:
+        if reason in NOT_SENT:
             raise StoreError("Nothing can follow a message that was not sent; send it first.")
     _unchoose(connection, chat_id, after)
     cursor = connection.execute(
@@ -84,7 +84,7 @@ def choose(connection: sqlite3.Connection, message_id: int) -> None:
     met at the message before it."""
     chat_id, parent, chosen, reason = _place(connection, message_id)
     _require(connection, chat_id)
-    if reason == UNSENT:
+    if reason in NOT_SENT:
         message_id = parent
     while message_id != START:
         _, parent, chosen, _ = _place(connection, message_id)
@@ -94,21 +94,21 @@ def choose(connection: sqlite3.Connection, message_id: int) -> None:
         message_id = parent
 
 
-def unsend(connection: sqlite3.Connection, message_id: int) -> None:
+def unsend(connection: sqlite3.Connection, message_id: int, reason: str) -> None:
     """Take a message off the path; the newest version besides it, if any, takes its place. One
     that was answered stays, since what follows it could not be reached any more."""
-    chat_id, parent, _, _ = _place(connection, message_id)
+    place = "SELECT chat_id, parent FROM messages WHERE id = ?"
+    chat_id, parent = connection.execute(place, (message_id,)).fetchone() or (START, START)
     sql = "SELECT 1 FROM messages WHERE chat_id = ? AND parent = ?"
     if connection.execute(sql, (chat_id, message_id)).fetchone():
         return
     connection.execute(
-        f"UPDATE messages SET chosen = 0, reason = '{UNSENT}' WHERE id = ?", (message_id,)
+        "UPDATE messages SET chosen = 0, reason = ? WHERE id = ?", (reason, message_id)
     )
-    sql = f"{sql} AND chosen"
-    if connection.execute(sql, (chat_id, parent)).fetchone() is None:
+    if connection.execute(f"{sql} AND chosen", (chat_id, parent)).fetchone() is None:
         connection.execute(
             "UPDATE messages SET chosen = 1 WHERE id = (SELECT max(id) FROM messages"
-            f" WHERE chat_id = ? AND parent = ? AND reason IS NOT '{UNSENT}')",
+            f" WHERE chat_id = ? AND parent = ? AND {SENT})",
             (chat_id, parent),
         )
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.store import TITLE_LENGTH, Message, Store
-from app.store_schema import UNSENT
 
-INTERRUPTED = "interrupted"
+UNSENT, INTERRUPTED = "unsent", "interrupted"
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import Any
 from app.settings import SettingsError, SettingsFile
 from app.store import Store
 from app.store_schema import StoreError
-from app.tui.conversation import Conversation, Entry
+from app.tui.conversation import UNSENT, Conversation, Entry
 from app.tui.state import Problem
 
 
@@ -55,7 +55,7 @@ class Keeper:
     def unsent(self, question: Entry) -> None:
         """Mark a message that did not fit."""
         if (id := question.id) is not None:
-            self._saving(lambda: self.store.unsend(id))
+            self._saving(lambda: self.store.update_message(id, reason=UNSENT))
 
     def settings(self, **changes: Any) -> None:
         """Let settings hold, and save them."""

@@ -28,7 +28,7 @@ def filled() -> Store:
     store.add_message(chat, "assistant", "")
     store.choose_version(edited)
     store.choose_version(answer)
-    store.unsend(store.add_message(chat, "user", "far too long"))
+    store.update_message(store.add_message(chat, "user", "far too long"), reason="unsent")
     store.create_chat("empty")
     store.delete_chat(store.create_chat("deleted"))
     return store

@@ -90,7 +90,7 @@ def test_the_index_follows_every_change(store: Store) -> None:
     assert store.restore_chat(chat)
     assert found(store, "after") == [chat]
     resent = store.add_message(chat, "user", "unsent")
-    store.unsend(resent)
+    store.update_message(resent, reason="unsent")
     store.resend(resent, "rephrased")
     assert (found(store, "unsent"), found(store, "rephrased")) == ([], [chat])
 

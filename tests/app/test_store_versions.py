@@ -79,7 +79,7 @@ def test_an_unsent_message_is_on_no_path_and_sent_at_its_end(store: Store) -> No
     store.add_message(chat, "user", "q")
     first = store.add_message(chat, "assistant", "a1")
     unsent = store.add_message(chat, "user", "too long")
-    store.unsend(unsent)
+    store.update_message(unsent, reason="unsent")
     store.add_version(first, "a2")
     assert shown(store, chat)[:2] == [("q", 1, 1), ("a2", 2, 2)]
     assert [(m.content, m.reason) for m in store.messages(chat)[2:]] == [("too long", "unsent")]
@@ -97,10 +97,24 @@ def test_an_unsent_version_gives_its_place_back(store: Store) -> None:
     chat = store.create_chat()
     question = store.add_message(chat, "user", "q1")
     store.add_message(chat, "assistant", "a1")
-    store.unsend(store.add_version(question, "q2, too long"))
+    store.update_message(store.add_version(question, "q2, too long"), reason="unsent")
     assert shown(store, chat)[:2] == [("q1", 1, 1), ("a1", 1, 1)]
-    store.unsend(question)
+    store.update_message(question, reason="unsent")
     assert shown(store, chat)[0] == ("q1", 1, 1), "an answered question stays"
+    assert store.messages(chat)[0].reason is None
+
+
+def test_an_unsent_message_that_moved_to_another_chat_stays_off_the_path(store: Store) -> None:
+    chat = store.create_chat()
+    unsent = store.add_message(chat, "user", "too long")
+    store.update_message(unsent, reason="unsent")
+    store.update_message(unsent, reason="moved", content="still too long")
+    store.update_message(unsent, reason="end")
+    assert [(m.content, m.reason) for m in store.messages(chat)] == [("still too long", "moved")]
+    store.add_message(chat, "user", "shorter")
+    assert shown(store, chat)[0] == ("shorter", 1, 1)
+    assert store.records()[0].path[0][0].content == "shorter"
+    store.update_message(99, reason="unsent")
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -120,7 +134,7 @@ def test_whatever_is_done_every_message_can_be_reached(store: Store, seed: int) 
         elif act == 3:
             store.choose_version(target)
         elif act == 4 and target not in (unsent := waiting(store, chat)):
-            store.unsend(target)
+            store.update_message(target, reason="unsent")
         elif act == 4:
             ids.remove(target)
             ids.append(store.resend(target, unsent[target]))
