@@ -115,8 +115,13 @@ def unsend(connection: sqlite3.Connection, message_id: int, reason: str) -> None
 
 def resend(connection: sqlite3.Connection, message_id: int, content: str) -> int:
     """Put an unsent message at the end of the path as it is now, with its new text; its new id,
-    since a message always has a higher one than the message before it."""
-    chat_id, _, _, _ = _place(connection, message_id)
+    since a message always has a higher one than the message before it. One that is on the path
+    (taking it off could not be saved) gets its new text where it is."""
+    chat_id, _, _, reason = _place(connection, message_id)
+    if reason not in NOT_SENT:
+        sql = "UPDATE messages SET content = ?, reason = 'sent' WHERE id = ?"
+        connection.execute(sql, (content, message_id))
+        return message_id
     connection.execute("DELETE FROM messages WHERE id = ?", (message_id,))
     id = append(connection, chat_id, "user", content, None)
     connection.execute("UPDATE messages SET reason = 'sent' WHERE id = ?", (id,))

@@ -91,6 +91,8 @@ def test_an_unsent_message_is_on_no_path_and_sent_at_its_end(store: Store) -> No
         (sent, "shorter", "sent")
     ]
     assert store.messages(chat)[1].content == "a2"
+    assert store.resend(sent, "shorter still") == sent
+    assert shown(store, chat)[2] == ("shorter still", 1, 1)
 
 
 def test_an_unsent_version_gives_its_place_back(store: Store) -> None:
