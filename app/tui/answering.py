@@ -158,7 +158,7 @@ class Answering:
         talk, answer = turn.conversation, turn.answer
         answer.content, answer.reason = turn.start, None
         answer.stats = {"left_out": turn.left_out} if turn.left_out else None
-        if all(entry is not answer for entry in talk.entries):
+        if turn.part is None:
             talk.entries.append(answer)
         self.turn, self.refusal = turn, None
         self.view.turn_began(turn)
@@ -178,9 +178,9 @@ class Answering:
 
     def _messages(self, turn: Turn) -> list[dict[str, str]]:
         """All that the answer is asked with, up to its question."""
-        entries = turn.conversation.entries
-        end = next(i for i, entry in enumerate(entries) if entry is turn.question)
-        return conversations.request_messages(entries[: end + 1], self.settings.system)
+        talk = turn.conversation
+        entries = talk.entries[: talk.index(turn.question) + 1]
+        return conversations.request_messages(entries, talk.settings.over(self.settings).system)
 
     def _too_long(self, turn: Turn, counts: Counts) -> None:
         """Leave out more of a turn whose old messages may be left out, else give it back."""
@@ -220,16 +220,17 @@ class Answering:
     def _unsend(self, turn: Turn) -> None:
         """Take the question out of the conversation; in the store it waits as "unsent". Of a
         question that was answered before, only the new answer is taken out; an answer that was to
-        be continued is as it was."""
+        be continued is as it was. What the turn replaced stands there again."""
         talk, question, part = turn.conversation, turn.question, turn.part
         self.turn = None
         if part is not None:
             turn.answer.content, turn.answer.reason = part.text, part.reason
             turn.answer.stats = part.stats
         else:
-            talk.entries = [e for e in talk.entries if e is not turn.answer]
-        if talk.entries and talk.entries[-1] is question:
-            talk.entries.pop()
-            talk.unsent = question
-            self.keeper.unsent(question)
+            del talk.entries[talk.index(turn.answer) :]
+            if turn.asked:
+                del talk.entries[talk.index(question) :]
+                talk.unsent, talk.editing = question, next(iter(turn.replaced), None)
+                self.keeper.unsent(question, instead=talk.editing)
+            talk.entries += turn.replaced
         self.view.turn_unsent(turn)

@@ -27,6 +27,9 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     yield SystemCommand("Chats", "Search, open, rename, delete (Ctrl+O)", chat.action_open_chat)
     yield SystemCommand("Again", "Answer the last question once more (Ctrl+R)", chat.action_again)
     yield SystemCommand(
+        "Edit", "The last message; send it as a new version (Ctrl+G)", chat.action_edit
+    )
+    yield SystemCommand(
         "Continue", "Go on with an answer that was cut short (F8)", chat.action_go_on
     )
     yield SystemCommand(

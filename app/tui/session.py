@@ -4,9 +4,13 @@ What the engine says stands in `answering`. At most one answer is written at a t
 can be opened while it goes on.
 """
 
+from collections.abc import Sequence
+
+from app.chat_settings import ChatSettings
 from app.protocol import Stop
-from app.settings import SettingsFile
+from app.settings import Settings, SettingsFile
 from app.store import Store
+from app.store_schema import StoreError
 from app.tui import conversation as conversations
 from app.tui.answering import Answering
 from app.tui.conversation import Conversation, Entry
@@ -29,6 +33,17 @@ class ChatSession(Answering):
         return turn if turn is not None and turn.conversation is self.conversation else None
 
     @property
+    def settings_here(self) -> Settings:
+        """The settings as they hold in the chat on screen."""
+        return self.conversation.settings.over(self.settings)
+
+    def set_chat_settings(self, settings: ChatSettings) -> None:
+        """What the chat on screen decides for itself, from its next answer on."""
+        self.conversation.settings = settings
+        self.keeper.chat_settings(self.conversation)
+        self.view.conversation_changed()
+
+    @property
     def shown_turn(self) -> Turn | None:
         """The turn whose figures belong on screen: the running one here, else the last here."""
         last = self.last
@@ -43,25 +58,82 @@ class ChatSession(Answering):
         if self.turn is not None:
             return self._busy()
         self.asked.append(text)
-        talk = self.conversation
+        talk, edited = self.conversation, self.conversation.editing
+        if edited is not None and talk.unsent is not None:
+            self.keeper.moved(talk.unsent)
+            talk.unsent = None
         question = talk.unsent or Entry("user", text)
         question.content, question.reason, talk.unsent = text, None, None
         if not talk.title:
             talk.title = conversations.title_of(text)
+        replaced = self._replace(talk.index(edited)) if edited is not None else []
+        if edited is not None:
+            question.version = question.versions = edited.versions + 1
         talk.entries.append(question)
-        self.keeper.question(talk, question)
-        self._answer(question, fit=fit)
+        self.keeper.question(talk, question, version_of=edited)
+        talk.editing = None
+        self._answer(question, asked=True, replaced=replaced, fit=fit)
         return None
 
-    def again(self, *, fit: bool = False) -> str | None:
-        """Answer the last question once more; the earlier answer stays above the new one."""
+    def edit(self, entry: Entry | None) -> str | None:
+        """Let the next message be a new version of the question that `entry` is or answers (None:
+        the last one)."""
+        talk = self.conversation
+        question = talk.question_of(entry) if entry is not None else talk.last_question
+        if self.turn_here is not None:
+            return self._busy()
+        if question is None:
+            return "There is no message to edit."
+        talk.editing = question
+        return None
+
+    def again(self, entry: Entry | None = None, *, fit: bool = False) -> str | None:
+        """Answer the question that `entry` is or answers (None: the last one) once more, as a new
+        version. What followed stays with the version that it followed."""
         if self.turn is not None:
             return self._busy()
-        question = self.conversation.last_question
+        talk = self.conversation
+        question = talk.question_of(entry) if entry is not None else talk.last_question
         if question is None:
             return "There is no question to answer again."
-        self._answer(question, fit=fit)
+        place = talk.index(question) + 1
+        earlier = talk.entries[place] if place < len(talk.entries) else None
+        answer = Entry("assistant", "")
+        replaced: list[Entry] = []
+        if earlier is not None and earlier.role == "assistant" and earlier.id is not None:
+            answer.version = answer.versions = earlier.versions + 1
+            replaced = self._replace(place)
+        self._answer(question, answer, replaced=replaced, fit=fit)
         return None
+
+    def leaf(self, entry: Entry, step: int) -> str | None:
+        """Show the version before (-1) or after (+1) `entry`, with what followed it."""
+        if self.turn_here is not None:
+            return self._busy()
+        talk = self.conversation
+        if entry.id is None or talk.id is None or entry.versions < 2:
+            return "There is only one version of this message."
+        try:
+            ids = [version.id for version in self.store.versions(entry.id)]
+            place = ids.index(entry.id) + step
+            if not 0 <= place < len(ids):
+                return "This is the newest version." if step > 0 else "This is the first version."
+            self.store.choose_version(ids[place])
+            conversations.reload(self.store, talk)
+        except (StoreError, ValueError) as error:
+            return str(error) if isinstance(error, StoreError) else "This version is gone."
+        talk.editing = None
+        self.view.conversation_changed()
+        return None
+
+    def _replace(self, place: int) -> list[Entry]:
+        """Take what stands from `place` on off the path: a new version comes there."""
+        talk = self.conversation
+        replaced = talk.entries[place:]
+        del talk.entries[place:]
+        if any(entry is talk.editing for entry in replaced):
+            talk.editing = None
+        return replaced
 
     def go_on(self, *, fit: bool = False) -> str | None:
         """Continue the last answer where it was cut short."""
@@ -73,7 +145,7 @@ class ChatSession(Answering):
             return "There is no answer to continue."
         if (refusal := conversations.why_complete(answer)) is not None:
             return refusal
-        self._answer(question, answer, fit=fit)
+        self._answer(question, answer, part=Part.of(answer), fit=fit)
         return None
 
     def fit(self, text: str) -> str | None:
@@ -86,7 +158,7 @@ class ChatSession(Answering):
             return self.ask(text, fit=True)
         if refusal.turn.answer is self.conversation.last_answer:
             return self.go_on(fit=True)
-        return self.again(fit=True)
+        return self.again(refusal.turn.question, fit=True)
 
     def move(self, text: str) -> str | None:
         """Ask in a new chat what the context had no room for."""
@@ -97,16 +169,32 @@ class ChatSession(Answering):
             text = talk.last_question.content if talk.last_question is not None else ""
         elif text.strip():
             self.keeper.moved(talk.unsent)
-            talk.unsent = None
+            talk.unsent = talk.editing = None
         self.new_chat()
         return self.ask(text)
 
-    def _answer(self, question: Entry, answer: Entry | None = None, *, fit: bool) -> None:
+    def _answer(
+        self,
+        question: Entry,
+        answer: Entry | None = None,
+        *,
+        fit: bool,
+        asked: bool = False,
+        part: Part | None = None,
+        replaced: Sequence[Entry] = (),
+    ) -> None:
         """Begin a turn: a new answer to `question`, or the rest of `answer`."""
-        part = Part.of(answer) if answer is not None else None
-        answer = answer or Entry("assistant", "")
-        config = self.settings.decoding()
-        turn = Turn(self.conversation, question, answer, config, part=part, fitting=fit)
+        talk = self.conversation
+        turn = Turn(
+            talk,
+            question,
+            answer or Entry("assistant", ""),
+            self.settings_here.decoding(),
+            part=part,
+            asked=asked,
+            replaced=list(replaced),
+            fitting=fit,
+        )
         if fit and self.refusal is not None:
             turn.left_out = self._leave_out(turn, self._messages(turn), self.refusal.counts)
         self._begin(turn)

@@ -79,6 +79,10 @@ class Turn:
     config: dict[str, Any]
     part: Part | None = None
     """What was written of the answer before this turn, when it is continued."""
+    asked: bool = False
+    """Whether the question came with this turn; else it stood there before."""
+    replaced: list[Entry] = field(default_factory=list)
+    """What stood on screen in place of this turn's new version, and after it."""
     fitting: bool = False
     """Whether the user chose to leave out old messages rather than not to be answered."""
     left_out: int = 0

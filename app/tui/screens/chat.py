@@ -7,10 +7,7 @@ from textual.widgets import Button, OptionList
 from app.attachment import Attachment
 from app.store import ChatSummary
 from app.store_schema import StoreError
-from app.tui.clipboard import copied, in_tmux
-from app.tui.conversation import why_complete
-from app.tui.copying import Copies, has_code
-from app.tui.screens.chat_view import ChatView
+from app.tui.screens.chat_messages import ChatMessages
 from app.tui.state import Problem
 from app.tui.widgets.attachments import Attachments
 from app.tui.widgets.card import ProblemCard
@@ -27,13 +24,14 @@ def _key(key: str, action: str, word: str, id: str, tooltip: str) -> Binding:
     return Binding(key, action, word, id=id, tooltip=tooltip, priority=True)
 
 
-class ChatScreen(ChatView):
+class ChatScreen(ChatMessages):
     """The chat with its keys."""
 
     BINDINGS = [
         Binding("escape", "stop", "stop", id="chat.stop", tooltip="stop the answer, keep its text"),
         Binding("escape", "leave", "leave", show=False, id="chat.leave", tooltip=LEAVE_HELP),
-        _key("ctrl+r", "again", "again", "chat.again", "answer once more"),
+        _key("ctrl+r", "again", "again", "chat.again", "answer once more, as a new version"),
+        _key("ctrl+g", "edit", "edit", "chat.edit", "edit a message, send it as a new version"),
         _key("f8", "go_on", "continue", "chat.continue", "go on with an answer that was cut short"),
         _key("ctrl+f", "attach", "file", "chat.attach", "a text file to go along with the message"),
         _key("ctrl+t", "block_view", "view", "view.block", VIEW_HELP),
@@ -41,27 +39,12 @@ class ChatScreen(ChatView):
         _key("ctrl+o", "open_chat", "chats", "chat.open", "search, open, rename, delete"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._copies = Copies()
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that would do nothing now are not offered; None still lets the key go on."""
         if action == "stop":
             turn = self.session.turn_here
             return None if turn is None or turn.stopping else True
-        if action == "again":
-            free = self.session.turn is None and self.session.conversation.entries
-            return True if free else None
-        if action == "copy":
-            entry = self.query_one(Transcript).selected or self.session.conversation.last_answer
-            fine = entry is not None and (parameters != ("code",) or has_code(entry.content))
-            return True if fine else None
-        if action == "go_on":
-            answer = self.session.conversation.last_answer
-            cut = answer is not None and why_complete(answer) is None
-            return True if cut and self.session.turn is None else None
-        return True
+        return self.is_useful(action, parameters)
 
     def on_welcome_card_asked(self, event: WelcomeCard.Asked) -> None:
         """A question of the start card."""
@@ -89,31 +72,11 @@ class ChatScreen(ChatView):
         """Nothing to stop: leave the field, or come back to it."""
         prompt = self.query_one(Prompt)
         self.clear_selection()
+        if prompt.has_focus and self.leave_editing():
+            return
         cards = self.query(OptionList)
         above = cards.first() if cards else self.query_one(Transcript)
         self.set_focus(above if prompt.has_focus else prompt)
-
-    def action_again(self) -> None:
-        """Answer the last question once more."""
-        self.say(self.session.again())
-
-    def action_go_on(self) -> None:
-        """Continue the last answer."""
-        self.say(self.session.go_on())
-
-    def action_copy(self, what: str) -> None:
-        """Copy the selected message, else the last answer: as text, as Markdown, or its code."""
-        transcript = self.query_one(Transcript)
-        entry = transcript.selected or self.session.conversation.last_answer
-        if entry is None or not entry.content.strip():
-            self.say("There is nothing to copy yet.")
-            return
-        piece = self._copies.take(entry, what)
-        if piece is None:
-            self.say("There is no code block in this message.")
-            return
-        self.app.copy_to_clipboard(piece.text)
-        self.tell(copied(piece.name, piece.text, tmux=in_tmux()))
 
     def on_transcript_below(self, event: Transcript.Below) -> None:
         """Below the last message is the prompt."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 TICK = 0.25
 """Seconds between looks at the clock while an answer is written."""
 RECENT = 4
+EDITING = "Edit, and send as a new version (esc: leave it as it was)"
 REFUSAL_SECONDS = 3.0
 
 
@@ -42,6 +43,8 @@ class ChatView(Screen[None]):
 
     _refusal: str | None = None
     _word: str | None = None
+    _typed: str = ""
+    """What was in the field when editing an earlier message began."""
 
     def compose(self) -> ComposeResult:
         yield TopBar(CHAT)
@@ -162,9 +165,45 @@ class ChatView(Screen[None]):
 
     def _offer_draft(self) -> None:
         """A message that did not fit is the user's again."""
-        unsent = self.session.conversation.unsent
-        if unsent is not None:
-            self.draft = unsent.content
+        talk = self.session.conversation
+        if talk.unsent is not None and talk.editing is not None:
+            self.begin_editing(talk.unsent.content)
+            return
+        self._show_editing()
+        if talk.unsent is not None:
+            self.draft = talk.unsent.content
+
+    def begin_editing(self, message: str) -> None:
+        """The field holds `message`, to be sent as a version; what was typed waits."""
+        if not self.query_one(Prompt).border_title:
+            self._typed = self.draft
+        self._fill(message)
+        self.query_one(Prompt).focus()
+
+    def leave_editing(self) -> bool:
+        """What was typed before is in the field again; False when nothing is edited."""
+        talk = self.session.conversation
+        if talk.editing is None:
+            return False
+        talk.editing = None
+        self._bring_back()
+        return True
+
+    def _bring_back(self) -> None:
+        typed, self._typed = self._typed, ""
+        self._fill(typed)
+
+    def _fill(self, message: str) -> None:
+        text, files = split(message)
+        attachments, prompt = self.query_one(Attachments), self.query_one(Prompt)
+        attachments.take_all()
+        attachments.add(*files)
+        prompt.put(text)
+        self._show_editing()
+
+    def _show_editing(self) -> None:
+        editing = self.session.conversation.editing is not None
+        self.query_one(Prompt).border_title = EDITING if editing else ""
 
     async def _sync(self, turn: Turn) -> None:
         answer = self.query_one(Transcript).answer(turn.answer)
@@ -218,10 +257,12 @@ class ChatView(Screen[None]):
     def ask(self, text: str) -> bool:
         """Send a message, and the files that go along; False, and a word about it, when it cannot
         be sent now."""
-        attachments = self.query_one(Attachments)
+        attachments, editing = self.query_one(Attachments), self.session.conversation.editing
         sent = self.say(self.session.ask(join(text, attachments.files)))
         if sent:
             attachments.take_all()
+        if sent and editing is not None:
+            self.call_later(self._bring_back)
         return sent
 
     def say(self, refusal: str | None) -> bool:

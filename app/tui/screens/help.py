@@ -26,7 +26,7 @@ OTHER_KEYS = (
 
 
 class HelpScreen(ModalScreen[None]):
-    """The keys in force, those of other parts, what the numbers mean, the keys of text fields."""
+    """The keys in force, what the numbers mean, the keys of other parts, those of text fields."""
 
     BINDINGS = [Binding("escape,q,f1", "dismiss", "back", id="help.back")]
 
@@ -49,10 +49,10 @@ class HelpScreen(ModalScreen[None]):
             yield Static("Keys", classes="title")
             yield Static(_table(self._keys))
             yield Static(Text(OTHER_KEYS.format(path=self._settings)), classes="dim")
-            yield Static("Keys elsewhere", classes="title")
-            yield Static(_table(self._elsewhere))
             yield Static("Numbers", classes="title")
             yield Static(_table(DEFINITIONS))
+            yield Static("Keys elsewhere", classes="title")
+            yield Static(_table(self._elsewhere))
             if self._editing:
                 yield Static("Editing text", classes="title")
                 yield Static(_table(self._editing))

@@ -24,6 +24,11 @@ def _heading(who: str, entry: Entry, note: str = "") -> Text:
     return Text.assemble((who, "bold"), (f"  {at}", "dim"), (f"  {note}" if note else "", "dim"))
 
 
+def _version(entry: Entry) -> str:
+    """`version 2/3`, where there are several."""
+    return f"version {entry.version}/{entry.versions}" if entry.versions > 1 else ""
+
+
 class MessageWidget(Widget):
     """A message that can be selected; its heading then offers what the mouse can do with it."""
 
@@ -62,17 +67,20 @@ class MessageWidget(Widget):
 
     def _words(self) -> list[tuple[str, str]]:
         """What the heading offers: a word, and the screen's action."""
-        return [("copy", "copy('text')")]
+        words = [("copy", "copy('text')"), ("edit", "edit"), ("again", "again")]
+        leafing = [("older", "leaf(-1)"), ("newer", "leaf(1)")]
+        return [*(leafing if self.entry.versions > 1 else []), *words]
 
     def _note(self) -> str:
-        return ""
+        """What is to be said of the message beside who and when."""
+        return _version(self.entry)
 
 
 class UserMessage(MessageWidget):
     """A message as it was typed: never Markdown, never markup. Of its files only the names."""
 
     def compose(self) -> ComposeResult:
-        yield Static(_heading("you", self.entry), classes="who", markup=False)
+        yield Static(_heading("you", self.entry, self._note()), classes="who", markup=False)
         text, files = split(self.entry.content)
         if text:
             yield Static(Text(printable(text)), markup=False)
@@ -89,10 +97,6 @@ class Answer(MessageWidget):
     """
 
     _who = "orl"
-
-    def __init__(self, entry: Entry, *, attempt: tuple[int, int] = (1, 1)) -> None:
-        super().__init__(entry)
-        self._attempt = attempt
 
     def compose(self) -> ComposeResult:
         yield Static(classes="who", markup=False)
@@ -120,9 +124,7 @@ class Answer(MessageWidget):
     def _refresh_figures(self) -> None:
         entry = self.entry
         self.refresh_heading()
-        line = stats_lines(entry.stats, entry.reason) if entry.reason is not None else ""
-        if entry.reason is not None and not entry.content.strip():
-            line = " · ".join(part for part in ("no text", line) if part)
+        line = self._figures()
         self.set_class(not entry.content, "-empty")
         self.set_class(entry.reason is None, "-open")
         figures = self.query_one(".figures", Static)
@@ -130,14 +132,19 @@ class Answer(MessageWidget):
         figures.update(Text(line))
 
     def _note(self) -> str:
-        """Which try this is, and what it was not shown."""
-        attempt, of = self._attempt
         left_out = number(self.entry.stats or {}, "left_out")
-        notes = [f"answer {attempt} of {of}"] if of > 1 else []
-        if left_out:
-            notes.append(f"without the {left_out:,.0f} oldest messages")
-        return " · ".join(notes)
+        return f"without the {left_out:,.0f} oldest messages" if left_out else ""
+
+    def _figures(self) -> str:
+        """Which version this is, its figures, and why there is no text."""
+        entry = self.entry
+        if entry.reason is None:
+            return ""
+        lines = stats_lines(entry.stats, entry.reason)
+        first = [_version(entry), "" if entry.content.strip() else "no text", lines]
+        return " · ".join(part for part in first if part)
 
     def _words(self) -> list[tuple[str, str]]:
-        words = [*super()._words(), ("Markdown", "copy('markdown')")]
+        words = [word for word in super()._words() if word[0] != "edit"]
+        words.append(("Markdown", "copy('markdown')"))
         return [*words, ("code", "copy('code')")] if has_code(self.entry.content) else words

@@ -25,6 +25,7 @@ from app.tui.widgets.messages import Answer, MessageWidget, UserMessage
 
 KEPT = 20
 MORE = 10
+OLDER, NEWER = "the version before, with what followed it", "the version after"
 CODE_HELP = "copy a code block; once more, the next one"
 
 
@@ -56,6 +57,8 @@ class Transcript(VerticalScroll):
         Binding("y", "screen.copy('text')", "copy text", id="msg.text"),
         Binding("m", "screen.copy('markdown')", "copy Markdown", id="msg.markdown"),
         Binding("c", "screen.copy('code')", "copy code", id="msg.code", tooltip=CODE_HELP),
+        Binding("left_square_bracket", "screen.leaf(-1)", "older", id="msg.older", tooltip=OLDER),
+        Binding("right_square_bracket", "screen.leaf(1)", "newer", id="msg.newer", tooltip=NEWER),
         Binding("up", "select(-1)", "earlier message", show=False, id="msg.up"),
         Binding("down", "select(1)", "later message", show=False, id="msg.down"),
     ]
@@ -138,6 +141,7 @@ class Transcript(VerticalScroll):
         if index >= len(messages):
             self.post_message(self.Below())
         elif index >= 0:
+            self.release_anchor()
             self._mark(messages[index])
             self.call_after_refresh(self._show_edge, messages[index], step)
         return None
@@ -168,16 +172,26 @@ class Transcript(VerticalScroll):
         widget.select(True)
         self.refresh_bindings()
 
+    def show_entry(self, entry: Entry) -> None:
+        """Select a message and bring it into the window; one that is not mounted is left alone."""
+        widget = next((w for w in self._messages() if w.entry is entry), None)
+        if widget is not None:
+            self._mark(widget)
+            self.release_anchor()
+            self.call_after_refresh(self._show_edge, widget, -1)
+
     def title(self, title: str) -> None:
         """The chat's title: what a user typed, so never markup."""
         self.border_title = Content(printable(title) or "New chat")
 
     async def sync(self, conversation: Conversation) -> None:
         """Bring the widgets in line with the conversation as it is now: another one, new messages
-        at its end, messages that were taken back. Calling it too often is harmless."""
-        if conversation is not self.conversation:
+        at its end, messages that were taken back, another version and what followed that. Calling
+        it too often is harmless."""
+        newest = _start(conversation.entries, len(conversation.entries), KEPT)
+        if conversation is not self.conversation or self._first > newest:
             self.conversation = conversation
-            self._first = _start(conversation.entries, len(conversation.entries), KEPT)
+            self._first = newest
             stale: list[Widget] = self._shown()
         else:
             wanted = {id(entry) for entry in conversation.entries}
@@ -190,6 +204,8 @@ class Transcript(VerticalScroll):
                 await self._talk.remove_children(stale)
                 await self._talk.mount_all(new)
             self.follow()
+            if self.screen.focused is self and self._marked in stale:
+                self.on_focus()
         await self._trim()
         self._refresh_row()
 
@@ -258,7 +274,7 @@ class Transcript(VerticalScroll):
     def _widget(self, entry: Entry) -> Widget:
         if entry.role == "user":
             return UserMessage(entry)
-        return Answer(entry, attempt=self.conversation.attempt(entry))
+        return Answer(entry)
 
 
 def _start(entries: Sequence[Entry], end: int, answers: int) -> int:

@@ -114,7 +114,7 @@ async def test_stop_again_and_keys_of_the_prompt(tmp_path: Path) -> None:
         await shown.until(lambda: prompt(shown).text == "draftx")
         await shown.press("ctrl+r")
         await shown.answered()
-        await shown.shows("answer 2 of 2")
+        await shown.shows("version 2/2 · ")
     assert [row[2] for row in stored()] == [None, "end"]
     assert tries() == ["stopped", "end"]
 

@@ -90,7 +90,7 @@ def test_names_without_quotes_mean_the_same(home: Path) -> None:
 async def test_chosen_keys_work_and_help_names_them(tmp_path: Path) -> None:
     trace = Script(pace=0.001).answer("One").answer("Two").write(tmp_path / "t")
     keys = {"chat.again": "f9", "chat.stop": "f12", "msg.text": "x", "chat.open": "nokey"}
-    async with window(trace, size=(120, 60), keys=keys) as shown:
+    async with window(trace, size=(120, 100), keys=keys) as shown:
         await shown.ready()
         await shown.shows("chat.open cannot be 'nokey'")
         await shown.ask("First")

@@ -121,16 +121,16 @@ def test_messages_of_an_answer_that_is_over_are_dropped() -> None:
     assert bench.turn.answer.content == ""
 
 
-def test_again_keeps_the_earlier_answer_and_sends_the_latest() -> None:
+def test_again_keeps_the_earlier_answer_as_a_version_and_sends_the_latest() -> None:
     bench = Bench().ready()
     bench.session.ask("One")
     bench.done("First")
     bench.session.again()
     bench.done("Second")
     talk = bench.session.conversation
-    assert [e.content for e in talk.entries] == ["One", "First", "Second"]
-    assert talk.attempt(talk.entries[1]) == (1, 2)
-    assert talk.attempt(talk.entries[2]) == (2, 2)
+    assert [e.content for e in talk.entries] == ["One", "Second"]
+    assert (talk.entries[1].version, talk.entries[1].versions) == (2, 2)
+    assert [m.content for m in bench.store.versions(talk.entries[1].id or 0)] == ["First", "Second"]
     bench.sent.clear()
     bench.session.ask("Two")
     assert [m["content"] for m in bench.chat.messages] == ["One", "Second", "Two"]
