@@ -368,7 +368,7 @@ async def test_a_long_chat_keeps_few_answers_mounted(
 
 async def test_help_lists_the_keys_in_force(tmp_path: Path) -> None:
     trace = Script(pace=0.001).answer(SHORT).write(tmp_path / "t")
-    async with window(trace, size=(100, 45), keys={"chat.new": "ctrl+y"}) as shown:
+    async with window(trace, size=(100, 60), keys={"chat.new": "ctrl+y"}) as shown:
         await shown.ready()
         await shown.shows("^y new")
         await shown.press("f1")
