@@ -5,6 +5,7 @@ Nothing is loaded and nobody is asked over the network. Reading a cache takes a 
 thread.
 """
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,15 +92,12 @@ def delete(model: LibraryModel) -> int:
     """
     if model.state in ("built in", "folder", "not here"):
         raise LibraryError(f"{model.name} is not in the hub cache; delete its folder yourself.")
-    from huggingface_hub import scan_cache_dir
-
-    freed = 0
+    cache = RepoCache(model.name)
+    freed = sum(path.stat().st_size for path in (cache.folder / "blobs").glob("*"))
+    freed = freed or folder_size(cache.folder)  # where links are not possible there are no blobs
     try:
-        if repo := _repos().get(model.name):
-            commits = [revision.commit_hash for revision in repo.revisions]
-            scan_cache_dir(hub_cache()).delete_revisions(*commits).execute()
-            freed = repo.size_on_disk
-        freed += _delete_parts(model.name)
+        shutil.rmtree(cache.folder)
+        shutil.rmtree(cache.locks, ignore_errors=True)
     except OSError as error:
         raise LibraryError(f"{model.name} cannot be deleted: {error.strerror}.") from error
     for manifest in manifests(model.name):
@@ -166,13 +164,3 @@ def _is_ours(folder: Path) -> bool:
     except CheckpointError:
         return False
     return True
-
-
-def _delete_parts(name: str) -> int:
-    """Remove the beginnings of files, which the hub's library does not know."""
-    freed = 0
-    for part in (RepoCache(name).folder / "blobs").glob("*.incomplete"):
-        size = part.stat().st_size
-        part.unlink()
-        freed += size
-    return freed

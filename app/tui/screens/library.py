@@ -74,6 +74,10 @@ class LibraryScreen(TabScreen):
         self._found |= {repo: None for repo in KNOWN if repo not in self._found}
         self._found |= {f"{adapter.model}\n{adapter.name}": adapter for adapter in adapters}
         options = self.query_one(ModelList)
+        if [option.id for option in options.options] == list(self._found):
+            for id in self._found:  # in place: a key may come at any time
+                options.replace_option_prompt(id, self._line(id))
+            return
         at = options.highlighted
         options.clear_options()
         options.add_options(Option(self._line(id), id=id) for id in self._found)

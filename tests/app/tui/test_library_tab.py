@@ -52,7 +52,7 @@ async def open_tab(shown: Window) -> LibraryScreen:
     await shown.until(lambda: isinstance(shown.app.screen, LibraryScreen))
     screen = shown.app.screen
     assert isinstance(screen, LibraryScreen)
-    await shown.until(lambda: screen.query_one(ModelList).option_count > 0)
+    await shown.until(lambda: any(shown.option_count for shown in screen.query(ModelList)))
     return screen
 
 
@@ -113,12 +113,14 @@ async def test_models_are_used_and_deleted(trace: Path, hub: Path) -> None:
         assert shown.app.link.model == OTHERS
         assert shown.session.settings.model == OTHERS
         await shown.ready()
-        await shown.press("f5", "down", "d")
+        await open_tab(shown)
+        await shown.press("d")
         await shown.shows("It is in use")
         await shown.press("up", "enter")
         await shown.until(lambda: shown.app.link.model == "demo")
         await shown.ready()
-        await shown.press("f5", "down", "d", "d")
+        await open_tab(shown)
+        await shown.press("down", "d", "d")
         await shown.until(lambda: not RepoCache(OTHERS, hub).folder.exists())
         await shown.shows("are free again")
         assert screen.query_one(ModelList).option_count == 5
