@@ -114,7 +114,20 @@ class SettingsFile:
             self.settings = _settings({**self.settings.model_dump(), **changes})
         except ValidationError as error:
             raise SettingsError(first_fault(error, "The setting")) from error
-        self._save(changes)
+        # As checked: what was typed as "0.7" is saved as a number.
+        values = {
+            name: value if value is None else getattr(self.settings, name)
+            for name, value in changes.items()
+        }
+        self._save(values)
+        return self.settings
+
+    def reset(self, name: str) -> Settings:
+        """Let the default of `name` hold, and take it out of the file. Raises SettingsError."""
+        default = Settings.model_fields[name].get_default(call_default_factory=True)
+        values = {**self.settings.model_dump(), name: default}
+        self.settings = _settings(values)
+        self._save({name: None})
         return self.settings
 
     def set_aside(self) -> Path:

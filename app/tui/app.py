@@ -139,6 +139,15 @@ class OrlChat(App[int]):
     def _keep_theme(self, theme: Theme) -> None:
         self.session.keeper.settings(theme=theme.name)
 
+    def setting_changed(self, name: str) -> None:
+        """Let a setting that was changed by hand have its effect."""
+        settings = self.session.settings
+        if name == "theme" and settings.theme in self.available_themes:
+            self.theme = settings.theme
+        elif name in ("block_view", "slow_steps_per_second"):
+            self.session.send_pace()
+        self.chat.engine_changed()
+
     def get_css_variables(self) -> dict[str, str]:
         """The theme's, and the colour of lines, which every theme then has."""
         variables = super().get_css_variables()
