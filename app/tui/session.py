@@ -45,9 +45,10 @@ class ChatSession(Answering):
 
     @property
     def shown_turn(self) -> Turn | None:
-        """The turn whose figures belong on screen: the running one here, else the last here."""
+        """The turn whose figures belong on screen: the running one here, else the last, if its
+        answer is still the newest here."""
         last = self.last
-        kept = last if last is not None and last.conversation is self.conversation else None
+        kept = last if last is not None and last.answer is self.conversation.last_answer else None
         return self.turn_here or kept
 
     def ask(self, text: str, *, fit: bool = False) -> str | None:
