@@ -14,6 +14,7 @@ from app.store_schema import StoreError
 from app.tui import conversation as conversations
 from app.tui.answering import Answering
 from app.tui.conversation import Conversation, Entry
+from app.tui.figures import number
 from app.tui.state import Part, Turn, View
 
 
@@ -196,6 +197,8 @@ class ChatSession(Answering):
             replaced=list(replaced),
             fitting=fit,
         )
+        if part is not None:  # as it was begun
+            turn.left_out = int(number(part.stats or {}, "left_out") or 0)
         if fit and self.refusal is not None:
             turn.left_out = self._leave_out(turn, self._messages(turn), self.refusal.counts)
         self._begin(turn)

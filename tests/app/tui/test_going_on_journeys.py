@@ -67,7 +67,7 @@ async def test_a_full_context_is_a_choice(tmp_path: Path) -> None:
         await shown.shows("without the 2 oldest messages")
         assert shown.app.chat.query_one(Prompt).text == ""
         await shown.ask("Third")
-        await shown.shows("[ Ask in a new chat ]")
+        await shown.shows("[ New chat ]")
         await shown.until(lambda: isinstance(shown.app.focused, Button))
         await shown.press("tab", "enter")
         await shown.answered()
