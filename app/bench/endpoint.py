@@ -11,8 +11,9 @@ carry the key to another host.
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import IO, Any
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import IO, Any, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Request, build_opener
@@ -73,6 +74,8 @@ class Endpoint:
                 if stop():
                     return Sample(prompt.id, heard.text, "stopped", heard.stats(0))
                 heard.take(piece, time.perf_counter())
+        if not heard.reason:
+            raise _broke_off(self.base)
         tokens, counted = self._tokens(heard)
         stats = heard.stats(tokens)
         return Sample(prompt.id, heard.text, heard.reason, stats, counted=counted)
@@ -95,32 +98,21 @@ class _Heard:
     requested: float
     text: str = ""
     thoughts: str = ""
-    reason: str = "unknown"
+    reason: str = ""
     usage: int | None = None
     first: float | None = None
     last: float = 0.0
     first_length: int = 0
-    pieces: list[int] = field(default_factory=list)
 
-    def take(self, piece: dict[str, Any], now: float) -> None:
+    def take(self, piece: "_Piece", now: float) -> None:
         """One event of the stream, at `now`."""
-        usage = piece.get("usage")
-        if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
-            self.usage = usage["completion_tokens"]
-        for choice in (piece.get("choices") or [])[:1]:
-            delta = choice.get("delta") or {}
-            text = delta.get("content") or ""
-            thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
-            self.text, self.thoughts = self.text + text, self.thoughts + thought
-            if text or thought:
-                self._came(len(text) + len(thought), now)
-            if choice.get("finish_reason"):
-                self.reason = _REASONS.get(choice["finish_reason"], str(choice["finish_reason"]))
-
-    def _came(self, length: int, now: float) -> None:
-        if self.first is None:
-            self.first, self.first_length = now, length
-        self.last = now
+        self.usage = self.usage if piece.usage is None else piece.usage
+        self.reason = piece.reason or self.reason
+        self.text, self.thoughts = self.text + piece.text, self.thoughts + piece.thought
+        if length := len(piece.text) + len(piece.thought):
+            if self.first is None:
+                self.first, self.first_length = now, length
+            self.last = now
 
     def stats(self, tokens: int) -> Stats:
         """Its times; an answer that came in one piece has no decode time."""
@@ -134,6 +126,27 @@ class _Heard:
         return _stats(tokens, whole - decode, decode, self.first - self.requested)
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """One event of a stream."""
+
+    text: str = ""
+    thought: str = ""
+    reason: str = ""
+    usage: int | None = None
+
+    @classmethod
+    def of(cls, event: dict[str, Any]) -> Self:
+        """Raises AttributeError or TypeError for what is no event of a chat."""
+        usage = (event.get("usage") or {}).get("completion_tokens")
+        (choice,) = (event.get("choices") or [{}])[:1]
+        delta = choice.get("delta") or {}
+        thought = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        finish = choice.get("finish_reason") or ""
+        reason = _REASONS.get(finish, printable(str(finish)))
+        return cls("" + (delta.get("content") or ""), "" + thought, reason, usage)
+
+
 def _stats(tokens: int, prefill: float, decode: float, first: float) -> Stats:
     return Stats(
         tokens=tokens, forwards=0, steps=0, commits=0, fused=0, edits=0, waste_tokens=0,
@@ -144,9 +157,13 @@ def _stats(tokens: int, prefill: float, decode: float, first: float) -> Stats:
 
 def base_address(url: str) -> str:
     """The address up to the version, from what people write. Raises EndpointError."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise EndpointError(f"{_shown(url)} is no address of a server; write http://HOST:PORT/v1.")
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        usable = parts.scheme in ("http", "https") and parts.hostname is not None
+    except ValueError:
+        usable = False
+    if not usable:
+        raise EndpointError(f"{scrub(url)!r} is no address of a server; write http://HOST:PORT/v1.")
     path = parts.path.rstrip("/").removesuffix(CHAT)
     return urlunsplit((parts.scheme, parts.netloc, path or "/v1", "", ""))
 
@@ -190,7 +207,7 @@ def _open(url: str, key: Secret | None, body: dict[str, Any] | None = None) -> I
     except HTTPError as error:
         with error:
             raise EndpointError(_refusal(url, error, key)) from None
-    except (URLError, OSError, ValueError) as error:
+    except (URLError, OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         why = getattr(reason, "strerror", None) or reason
         raise EndpointError(
@@ -212,7 +229,11 @@ def _refusal(url: str, error: HTTPError, key: Secret | None) -> str:
     return f"{_shown(url)} refuses (HTTP {error.code}{': ' + said if said else ''})."
 
 
-def _pieces(reply: IO[bytes], base: str, key: Secret | None) -> Iterator[dict[str, Any]]:
+def _broke_off(base: str) -> EndpointError:
+    return EndpointError(f"The answer of {_shown(base)} broke off; try again.")
+
+
+def _pieces(reply: IO[bytes], base: str, key: Secret | None) -> Iterator[_Piece]:
     """The events of a stream as they come, to its end. Raises EndpointError when it breaks off."""
     events = 0
     try:
@@ -222,16 +243,16 @@ def _pieces(reply: IO[bytes], base: str, key: Secret | None) -> Iterator[dict[st
                 continue
             if value.strip() == b"[DONE]":
                 return
-            piece = json.loads(value)
-            if "error" in piece:
-                said = printable(scrub(str(piece["error"]), key))[:200]
+            event = json.loads(value)
+            if event.get("error"):
+                said = printable(scrub(str(event["error"]), key))[:200]
                 raise EndpointError(f"{_shown(base)} gave the answer up: {said}")
             events += 1
-            yield piece
-    except (OSError, ValueError, TypeError) as error:
-        if isinstance(error, EndpointError):
-            raise
-        raise EndpointError(f"The answer of {_shown(base)} broke off; try again.") from None
+            yield _Piece.of(event)
+    except EndpointError:
+        raise
+    except (OSError, ValueError, TypeError, AttributeError, HTTPException, RecursionError):
+        raise _broke_off(base) from None
     if not events:
         raise EndpointError(f"{_shown(base)} does not stream its answers, so they have no times.")
 

@@ -74,10 +74,8 @@ class Spread:
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
         """Of at least one value; between two of them it is interpolated."""
-        if len(values) == 1:
-            return cls(values[0], values[0], values[0], values[0], 1)
-        tenths = statistics.quantiles(values, n=10, method="inclusive")
-        return cls(tenths[0], tenths[4], tenths[8], max(values), len(values))
+        p10, p50, p90 = (quantile(values, share) for share in (0.1, 0.5, 0.9))
+        return cls(p10, p50, p90, max(values), len(values))
 
 
 @dataclass(frozen=True)
@@ -159,6 +157,16 @@ def figures(samples: Sequence[Sample]) -> Figures:
         steps_per_block=(statistics.fmean(steps), min(steps), max(steps)) if steps else None,
         accuracy=_accuracy(samples),
     )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` of them lie. Equal values give exactly that value, which
+    `statistics.quantiles` does not."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = ordered[int(place)]
+    high = ordered[min(int(place) + 1, len(ordered) - 1)]
+    return low + (high - low) * (place - int(place))
 
 
 def pooled(pairs: Iterable[tuple[float, float]]) -> float:

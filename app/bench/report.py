@@ -82,20 +82,24 @@ def describe(conditions: Conditions) -> list[str]:
     model = [get("model"), get("revision") and f"revision {get('revision')}", get("dtype")]
     if get("adapter"):
         model.append(f"adapter {get('adapter')}")
-    lines = [_joined(model), _joined([*where, *software]), _asked(conditions)]
-    return [line for line in lines if line]
+    version = f"orl-chat {get('orl_chat')}" if get("orl_chat") else None
+    lines = [model, [*where, *software], _asked(conditions), [version, get("date")]]
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(_joined(line), WIDTH, subsequent_indent="  ")
+    ]
 
 
-def _asked(conditions: Conditions) -> str:
+def _asked(conditions: Conditions) -> list[str | None]:
     get = conditions.get
-    parts = [f"trace {get('trace')}" if get("trace") else None]
+    parts: list[str | None] = [f"trace {get('trace')}" if get("trace") else None]
     if get("prompts"):
         parts += [
             f"{get('prompt_count')} prompts of {get('prompts')} ({get('prompts_hash')})",
             f"{get('warm_up')} to warm up, {get('repeat')} time{'s' * (get('repeat') != 1)} each",
         ]
-    version = f"orl-chat {get('orl_chat')}" if get("orl_chat") else None
-    return _joined([*parts, version, get("date")])
+    return parts
 
 
 def _own_conditions(runs: Sequence[Run]) -> list[str]:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from app.bench.conditions import bench_conditions, engine_conditions
 from app.bench.report import as_text, frontier_text
@@ -45,7 +46,8 @@ def bench(request: Bench, settings: Settings) -> int:
         engine, asked = loaded(request, folder, asked)
         conditions = bench_conditions(found, request.repeat, request.warmup)
         if engine is not None and folder is not None:
-            conditions |= engine_conditions(engine, folder, request.adapter)
+            named = None if request.adapter is None else Path(request.adapter).name
+            conditions |= engine_conditions(engine, folder, named)
         with ctrl_c_asks() as interrupted:
             parts = list(parts_of(request, rows, asked, engine, server, interrupted.is_set))
             result = Result(conditions, tuple(run for part in parts for run in part.runs))
