@@ -153,7 +153,8 @@ def judging(found: BenchSet, run_code: bool) -> Iterator[tuple[BenchSet, Judge |
     if not found.verified:
         yield found, None
         return
-    with make_verifier(found.verified, folder=found.folder, run_code=bool(code)) as verifier:
+    allowed = bool(needs_code(found.verified))  # what was not allowed is not verified any more
+    with make_verifier(found.verified, folder=found.folder, run_code=allowed) as verifier:
         yield found, verifier
 
 

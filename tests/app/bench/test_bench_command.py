@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 
-from app.bench.recorded import counted
+from app.backend import narrate
+from app.bench.recorded import counted, replayed
 from app.bench.sample import stats_of
 from app.cli import run
-from app.trace import read_recording
+from app.protocol import Chat, Prefill
+from app.trace import TraceWriter, read_recording
+from engine.config import DecodeConfig
+from engine.events import FinishEvent
+from engine.generate import Engine
 from tests.app.bench.chat_server import ChatServer, serving
 
 ROOT = Path(__file__).parents[3]
@@ -136,6 +141,33 @@ def test_a_trace_has_its_own_figures(cli: Any, tiny_checkpoint: Path, tmp_path: 
         )  # fmt: skip
         assert count.decode_seconds == pytest.approx(known.decode_seconds)
         assert len(count.blocks) > 2
+
+
+def test_a_stopped_answer_has_its_own_figures(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Stopped within a block: what was decided of it stays, and time runs until the stop."""
+    engine = Engine.load(tiny_checkpoint, device="cpu")
+    assert engine.tokenizer is not None
+    trace = TraceWriter(tmp_path / "t.gz")
+    trace.put(0.0, Chat("a", [{"role": "user", "content": "?"}]))
+    config, asked = DecodeConfig(max_new_tokens=100), iter(range(100))
+    narrator = narrate("a", engine, "tiny", config)
+    ids = engine.tokenizer.encode_chat([{"role": "user", "content": "word " * 20}])
+    for event in engine.generate(
+        ids, config, stop=lambda: next(asked) == 20,
+        on_prefill=lambda done, total, cached, seconds: trace.put(
+            seconds, Prefill("a", done, total, cached, seconds)
+        ),
+    ):  # fmt: skip
+        trace.put(*narrator.tell(event))
+    trace.close()
+    assert isinstance(event, FinishEvent)
+    found = replayed(read_recording(tmp_path / "t.gz"), "t.gz")
+    assert found.doubts == ()
+    ((own,),) = [run.samples for run in found.result.runs]
+    assert (own.reason, own.stats.tokens) == ("stopped", event.stats.tokens)
+    assert own.stats.forwards == event.stats.forwards
+    assert own.stats.decode_seconds == event.stats.decode_seconds
+    assert own.stats.first_block_seconds == event.stats.first_block_seconds
 
 
 def test_accuracy_and_a_frontier_where_answers_are_verified(bench: Any, tmp_path: Path) -> None:
