@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.bench.prompts import BenchSet
 from app.models import ModelFolder
+from app.protocol import Ready
 from app.version import VERSION
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ def engine_conditions(engine: "Engine", folder: ModelFolder, adapter: str | None
         "cuda": hardware.versions["torch_cuda"],
         "triton": hardware.versions["triton"],
     }
+
+
+def ready_conditions(ready: Ready) -> Conditions:
+    """What an engine process, or a trace of one, tells of itself: not the machine."""
+    return {name: getattr(ready, name) for name in ("model", "adapter", "device", "dtype")}
 
 
 def processor_name() -> str:

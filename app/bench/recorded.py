@@ -9,7 +9,7 @@ import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from app.bench.conditions import Conditions
+from app.bench.conditions import Conditions, ready_conditions
 from app.bench.result import Result, Run
 from app.bench.sample import Sample
 from app.protocol import Block, Done, Prefill
@@ -120,12 +120,8 @@ def _doubts(answer: RecordedAnswer) -> list[str]:
 
 
 def _conditions(recording: Recording, name: str) -> Conditions:
-    """A trace tells the model and the device, and not the machine."""
-    conditions: Conditions = {"trace": name}
-    if recording.ready is not None:
-        names = ("model", "adapter", "device", "dtype")
-        conditions |= {key: getattr(recording.ready, key) for key in names}
-    return conditions
+    told = {} if recording.ready is None else ready_conditions(recording.ready)
+    return {"trace": name, **told}
 
 
 def _preset(answer: RecordedAnswer) -> str:

@@ -10,7 +10,7 @@ import pytest
 from app.bench import sets
 from app.bench.prompts import read_set
 from app.bench.sets import SHIPPED, SetError, load_set
-from finetune.verifiers import Verifier, make_verifier
+from finetune.verifiers import check_references, make_verifier
 
 HUMAN_EVAL = {
     "task_id": "X/0",
@@ -105,12 +105,16 @@ def test_shipped_sets_are_whole(name: str) -> None:
     assert len(found.verified) == (0 if name == "chat" else len(found.prompts))
     if name in ("demo", "math"):
         with make_verifier(found.verified) as verifier:
-            assert all(reference(verifier, prompt) for prompt in found.prompts)
+            assert check_references(verifier, found.prompts) == []
 
 
-def reference(verifier: Verifier, prompt: object) -> bool:
-    verdict = verifier.check_reference(prompt)  # type: ignore[arg-type]
-    return verdict is not None and verdict.passed
+@pytest.mark.slow
+def test_the_shipped_programs_pass_their_tests() -> None:
+    found = load_set("code")
+    with make_verifier(found.verified, run_code=True) as verifier:
+        assert check_references(verifier, found.prompts) == []
+        assert all(verifier.check_reference(prompt) for prompt in found.prompts)
+        assert not verifier(found.prompts[0], "def is_leap(year):\n    return True").passed
 
 
 def test_a_set_there_is_not() -> None:
