@@ -109,14 +109,21 @@ def _doubts(answer: RecordedAnswer) -> list[str]:
         for name in ("tokens", "steps", "commits", "forwards", "edits")
         if name in done.stats and done.stats[name] != getattr(count, name)
     ]
-    seconds = done.stats.get("decode_seconds")
-    if isinstance(seconds, float) and not math.isclose(
-        seconds, count.decode_seconds, rel_tol=0.01, abs_tol=1e-5
-    ):
-        told.append(
-            f"it decoded for {seconds:.4f} s by its end, {count.decode_seconds:.4f} s by its blocks"
-        )
-    return told
+    return told + _time_doubt(answer, done, count)
+
+
+def _time_doubt(answer: RecordedAnswer, done: Done, count: Stats) -> list[str]:
+    """A stopped answer's blocks do not last until its end, which came when its last message did;
+    when exactly its prefill ended only its figures tell."""
+    seconds, prefill = (done.stats.get(f"{part}_seconds") for part in ("decode", "prefill"))
+    if not isinstance(seconds, float) or not isinstance(prefill, float):
+        return []
+    counted_seconds = count.decode_seconds
+    if done.reason == "stopped":
+        counted_seconds = answer.messages[-1].seconds - prefill
+    if math.isclose(seconds, counted_seconds, rel_tol=0.01, abs_tol=1e-5):
+        return []
+    return [f"it decoded for {seconds:.4f} s by its end, {counted_seconds:.4f} s by its blocks"]
 
 
 def _conditions(recording: Recording, name: str) -> Conditions:
