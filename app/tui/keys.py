@@ -38,17 +38,20 @@ def rebindable() -> list[Rebindable]:
     from app.tui.app import OrlChat
     from app.tui.screens import (
         attach,
+        bench,
         bug_report,
         chat,
         chats,
         download,
         help,
+        library,
         models,
         speed,
         tab,
         text,
     )
     from app.tui.widgets.prompt import Prompt
+    from app.tui.widgets.settings_list import SettingsOptions
     from app.tui.widgets.transcript import Transcript
 
     places: list[tuple[type[DOMNode], tuple[str, ...]]] = [
@@ -69,6 +72,10 @@ def rebindable() -> list[Rebindable]:
         (download.DownloadScreen, ("download",)),
         (tab.TabScreen, ("tab",)),
         (speed.SpeedScreen, ("tab", "speed")),
+        (bench.BenchScreen, ("bench",)),
+        (library.LibraryScreen, ("tab", "library")),
+        (library.ModelList, ("tab", "library", "list")),
+        (SettingsOptions, ("tab", "library", "settings")),
     ]
     return [found for node, scope in places for found in _of(node, scope)]
 
