@@ -22,7 +22,7 @@ from app.tui.widgets.safe_markdown import SafeMarkdown
 from app.tui.widgets.transcript import Transcript
 
 SIZE = (100, 30)
-PATIENCE = 8.0
+PATIENCE = 60.0
 
 
 class Window:
