@@ -20,6 +20,7 @@ from app.tui.screens.tab import TabScreen
 from app.tui.widgets.settings_list import SettingsList
 
 NAME, SIZE = 34, 9
+KEYS = "put actions on other keys"
 MACHINE = "what this machine can do"
 IN_USE, OTHER = "\u25cf", " "
 
@@ -40,6 +41,7 @@ class LibraryScreen(TabScreen):
     TAB = "models"
     AUTO_FOCUS = "ModelList"
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f6", "keys", "keys", id="library.keys", tooltip=KEYS),
         Binding("f7", "machine", "machine", id="library.machine", tooltip=MACHINE),
     ]
 
@@ -79,9 +81,12 @@ class LibraryScreen(TabScreen):
                 options.replace_option_prompt(id, self._line(id))
             return
         at = options.highlighted
-        options.clear_options()
-        options.add_options(Option(self._line(id), id=id) for id in self._found)
-        options.highlighted = min(at or 0, options.option_count - 1)
+        # Said here and not when the message comes: something else may have been said by then.
+        with options.prevent(OptionList.OptionHighlighted):
+            options.clear_options()
+            options.add_options(Option(self._line(id), id=id) for id in self._found)
+            options.highlighted = min(at or 0, options.option_count - 1)
+        self._about(self._marked or "")
 
     def _line(self, id: str) -> Text:
         """A model, or an adapter under its own mark."""
@@ -110,8 +115,11 @@ class LibraryScreen(TabScreen):
         event.stop()
         if event.option_id == self._doomed:
             return  # a key was faster than this message
+        self._about(event.option_id or "")
+
+    def _about(self, id: str) -> None:
         self._doomed = None
-        item = self._found.get(event.option_id or "")
+        item = self._found.get(id)
         if isinstance(item, LibraryModel):
             parts = [item.revision and f"revision {item.revision[:12]}", str(item.path or "")]
             self._tell("  ".join(part for part in parts if part))
@@ -177,6 +185,13 @@ class LibraryScreen(TabScreen):
     def on_settings_list_changed(self, event: SettingsList.Changed) -> None:
         """Some settings have an effect at once."""
         self.program.setting_changed(event.name)
+
+    def action_keys(self) -> None:
+        """Other keys for the actions."""
+        from app.tui.screens.keys import KeysScreen
+
+        program = self.program
+        self.app.push_screen(KeysScreen(program.session.file, program.hold_keys))
 
     def action_machine(self) -> None:
         """The look at the machine, with the choices of the first start."""
