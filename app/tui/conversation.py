@@ -71,8 +71,11 @@ def title_of(text: str) -> str:
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
 
 
-def load(store: Store, chat_id: int, title: str) -> Conversation:
-    """A chat from the store; answers that nobody finished are marked as interrupted there."""
+def load(store: Store, chat_id: int, title: str, at: int | None = None) -> Conversation:
+    """A chat from the store, with the message `at` on its path; answers that nobody finished are
+    marked as interrupted there."""
+    if at is not None:
+        store.choose_version(at)
     conversation = Conversation(chat_id, title)
     for message in _tries(store, store.messages(chat_id)):
         entry = _entry(message)

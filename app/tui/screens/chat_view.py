@@ -39,6 +39,8 @@ class ChatView(Screen[None]):
     """One conversation, its figures, the open block and the prompt."""
 
     _refusal: str | None = None
+    found: int | None = None
+    """The message that a search found, until it is shown."""
 
     def compose(self) -> ComposeResult:
         yield TopBar(CHAT)
@@ -150,6 +152,9 @@ class ChatView(Screen[None]):
             if talk.entries:
                 await self.query(WelcomeCard).remove()
             await transcript.sync(talk)
+        found, self.found = self.found, None
+        if found is not None:
+            await transcript.show_found(found)
         if not talk.entries and not self.query(WelcomeCard):
             await transcript.show_top(WelcomeCard(self.session.engine, self._recent()))
 

@@ -121,6 +121,29 @@ class Transcript(VerticalScroll):
         found = (w for w in self._messages() if w.entry is entry)
         return next((w for w in found if isinstance(w, Answer)), None)
 
+    async def show_found(self, message_id: int) -> None:
+        """Go to a message and mark it as what a search found, if it is in this conversation."""
+        entries = self.conversation.entries
+        place = next((i for i, entry in enumerate(entries) if entry.id == message_id), None)
+        if place is None:
+            return
+        if place < self._first:
+            start = _start(entries, place + 1, 1)
+            widgets = [self._widget(entry) for entry in entries[start : self._first]]
+            self._first = start
+            await self._talk.mount_all(widgets, after=0)
+            self._refresh_row()
+        for widget in self._messages():
+            if widget.entry is entries[place]:
+                widget.add_class("-found")
+                widget.border_title = "found"
+                self.anchor(False)
+                self.call_after_refresh(self._go_to, widget)
+
+    def _go_to(self, widget: Widget) -> None:
+        self.anchor(False)
+        self.scroll_to_widget(widget, top=True, animate=False, immediate=True)
+
     async def show_earlier(self) -> None:
         """Mount some older messages above, without moving what is being read."""
         if self._first == 0 or self._loading:
