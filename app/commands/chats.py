@@ -5,7 +5,6 @@ since a session that is kept in memory would end with the command.
 """
 
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 from app import chat_files
 from app.chat_files import ChatFileError, ChatRecord
 from app.commands.running import CommandError, say
+from app.completion import expanded
 from app.paths import paths
 from app.store import ChatSummary, Store
 from app.store_schema import StoreError
@@ -88,7 +88,7 @@ def _tell(store: Store) -> None:
 
 
 def _path(typed: str) -> Path:
-    return Path(os.path.expanduser(typed)).absolute()
+    return expanded(typed).absolute()
 
 
 def _style(style: str | None, target: str) -> str:

@@ -1,16 +1,16 @@
 """Chats to and from files, as somebody types their paths; each gives the words about it."""
 
-import os
 from pathlib import Path
 
 from app import chat_files
 from app.chat_files import ENDINGS, ChatFileError
+from app.completion import expanded
 from app.store import ChatSummary, Store
 
 
 def suggested(chat: ChatSummary) -> str:
     """A name in the home folder that is free, as one would type it."""
-    home = Path(os.path.expanduser("~"))
+    home = expanded("~")
     return f"~/{chat_files.free_name(chat.title, home, ENDINGS[0]).name}"
 
 
@@ -38,4 +38,4 @@ def bring_in(store: Store, path: str) -> tuple[list[int], str]:
 def _path(typed: str) -> Path:
     if not typed.strip():
         raise ChatFileError("Type the path of a file.")
-    return Path(os.path.expanduser(typed.strip())).absolute()
+    return expanded(typed.strip()).absolute()

@@ -15,6 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.chat_files import ChatFileError
+from app.completion import common_start, matches
 from app.store import ChatSummary
 from app.store_schema import StoreError
 from app.text import printable
@@ -42,6 +43,8 @@ class Asking:
     hint: str
     take: Callable[[str], str]
     is_path: bool = False
+    is_new: bool = False
+    """A file that will be written."""
 
 
 class ChatsScreen(ModalScreen[None]):
@@ -79,8 +82,10 @@ class ChatsScreen(ModalScreen[None]):
             return self._asking is None
         if action == "take":
             return self._asking is not None
-        if action == "format":
+        if action == "complete":
             return self._asking is not None and self._asking.is_path
+        if action == "format":
+            return self._asking is not None and self._asking.is_new
         return bool(self._deleted and self._asking is None) if action == "undo" else True
 
     # --- the list -----------------------------------------------------------------------------
@@ -152,16 +157,21 @@ class ChatsScreen(ModalScreen[None]):
         store, name = self._session.store, chat_transfer.suggested(chat)
         hint = "A name in .md is for reading; one in .json holds everything and can be imported."
         take = lambda path: chat_transfer.export(store, chat, path)
-        self._ask(name, Asking("Export to", hint, take, is_path=True))
+        self._ask(name, Asking("Export to", hint, take, is_path=True, is_new=True))
 
     def action_format(self) -> None:
         """The other ending."""
         self._put(chat_transfer.other_ending(self._field.value))
 
+    def action_complete(self) -> None:
+        """As far as all paths that begin as typed agree."""
+        typed = self._field.value
+        self._put(max(typed, common_start(matches(typed)), key=len))
+
     def action_import(self) -> None:
         """The field becomes the path of an exported file."""
         hint = "The path of a .json file that was exported, then Enter."
-        self._ask("", Asking("Import from", hint, self._import))
+        self._ask("", Asking("Import from", hint, self._import, is_path=True))
 
     def _import(self, path: str) -> str:
         new, words = chat_transfer.bring_in(self._session.store, path)

@@ -18,6 +18,7 @@ class SearchField(Input):
         Binding("enter", "screen.open", "open", key_display="enter", id="chats.open"),
         Binding("enter", "screen.take", "ok", key_display="enter", id="chats.take"),
         Binding("ctrl+t", "screen.format", "md/json", id="chats.format", tooltip=".md or .json"),
+        Binding("tab", "screen.complete", "complete", id="chats.complete"),
         Binding("ctrl+d", "screen.delete", "delete", id="chats.delete"),
         Binding("ctrl+z", "screen.undo", "undo", id="chats.undo", tooltip="undo the deletion"),
         Binding("f2", "screen.rename", "rename", id="chats.rename"),
