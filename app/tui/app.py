@@ -89,18 +89,18 @@ class OrlChat(App[int]):
         if settings.ascii or is_needed():
             self._filters.append(AsciiOnly())
             self.add_class("-ascii")
-        self._chosen_keys, self._key_notices = self._choose_keys(settings.keys)
+        self._chosen_keys: dict[str, str] = {}
+        self._key_notices: list[str] = []
+        if settings.keys:
+            self.hold_keys(settings.keys)
 
-    def _choose_keys(self, chosen: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """Let the keys of the settings hold; those that do, and words about the others."""
-        if not chosen:
-            return {}, []
+    def hold_keys(self, chosen: Mapping[str, str]) -> None:
+        """Let chosen keys hold, those that can; there are words about the others."""
         from app.tui import keys
 
         known = keys.rebindable()
-        good, words = keys.check(chosen, known)
-        self.set_keymap(keys.complete(good, known))
-        return good, words
+        self._chosen_keys, self._key_notices = keys.check(chosen, known)
+        self.set_keymap(keys.complete(self._chosen_keys, known))
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""

@@ -38,11 +38,14 @@ def rebindable() -> list[Rebindable]:
     from app.tui.app import OrlChat
     from app.tui.screens import (
         attach,
+        bench,
         bug_report,
         chat,
         chats,
         download,
         help,
+        keys,
+        library,
         models,
         speed,
         tab,
@@ -50,6 +53,7 @@ def rebindable() -> list[Rebindable]:
     )
     from app.tui.widgets.prompt import Prompt
     from app.tui.widgets.search_field import SearchField
+    from app.tui.widgets.settings_list import SettingsOptions
     from app.tui.widgets.transcript import Transcript
 
     places: list[tuple[type[DOMNode], tuple[str, ...]]] = [
@@ -70,6 +74,12 @@ def rebindable() -> list[Rebindable]:
         (download.DownloadScreen, ("download",)),
         (tab.TabScreen, ("tab",)),
         (speed.SpeedScreen, ("tab", "speed")),
+        (bench.BenchScreen, ("bench",)),
+        (keys.KeysScreen, ("keys",)),
+        (keys.KeyList, ("keys", "list")),
+        (library.LibraryScreen, ("tab", "library")),
+        (library.ModelList, ("tab", "library", "list")),
+        (SettingsOptions, ("tab", "library", "settings")),
     ]
     return [found for node, scope in places for found in _of(node, scope)]
 
