@@ -84,12 +84,12 @@ class Store(StoreFile):
         (see `app/words.py`), with the newest message that does."""
         looked_for = Search(_text(search))
         if not looked_for.parts:
-            rows = self._read(f"{_SUMMARY} ORDER BY c.updated DESC, c.id DESC LIMIT ?", (limit,))
+            rows = self._read(f"{_LIVING} ORDER BY c.updated DESC, c.id DESC LIMIT ?", (limit,))
             return [_summary(row) for row in rows]
 
         def look(c: sqlite3.Connection) -> list[ChatSummary]:
             found = store_search.hits(c, looked_for, limit, indexed=self._indexed)
-            rows = (c.execute(f"{_SUMMARY} AND c.id = ?", (id,)).fetchone() for id in found)
+            rows = (c.execute(f"{_LIVING} AND c.id = ?", (id,)).fetchone() for id in found)
             return [_summary(row, found[row[0]]) for row in rows if row]
 
         return self._reading(look)
@@ -109,6 +109,11 @@ class Store(StoreFile):
         """Bring a deleted chat back as it was; False when it is gone for good."""
         sql = "UPDATE chats SET deleted = NULL WHERE id = ?"
         return self._write(lambda c: c.execute(sql, (id,)).rowcount > 0)
+
+    def deleted_chats(self) -> list[ChatSummary]:
+        """What `restore_chat` can bring back, the last deleted first."""
+        rows = self._read(f"{_SUMMARY} WHERE c.deleted IS NOT NULL ORDER BY c.deleted DESC")
+        return [_summary(row) for row in rows]
 
     def chat_settings(self, id: int) -> ChatSettings:
         """What a chat decides for itself; nothing for a chat that is gone."""
@@ -252,8 +257,9 @@ class Store(StoreFile):
         return self._reading(lambda c: store_records.collect(c, ids))
 
     def add_records(self, chats: Sequence[ChatRecord]) -> list[int]:
-        """Add chats from a file, all of them or none; the ids they have here."""
-        return self._write(lambda c: [store_records.add(c, chat) for chat in chats])
+        """Add those chats from a file that are not here as they are there, all of them or none;
+        the ids of the new ones."""
+        return self._write(lambda c: store_records.add_new(c, chats))
 
 
 _SUMMARY = (
@@ -261,8 +267,9 @@ _SUMMARY = (
     " (SELECT count(*) FROM messages m WHERE m.chat_id = c.id),"
     " (SELECT substr(m.content, 1, 400) FROM messages m WHERE m.chat_id = c.id"
     "  ORDER BY m.id DESC LIMIT 1)"
-    " FROM chats c WHERE c.deleted IS NULL"
+    " FROM chats c"
 )
+_LIVING = f"{_SUMMARY} WHERE c.deleted IS NULL"
 
 
 def _summary(row: Sequence[Any], hit: Hit | None = None) -> ChatSummary:

@@ -108,8 +108,11 @@ def why_complete(answer: Entry) -> str | None:
     return None
 
 
-def load(store: Store, chat_id: int, title: str) -> Conversation:
-    """A chat from the store; answers that nobody finished are marked as interrupted there."""
+def load(store: Store, chat_id: int, title: str, at: int | None = None) -> Conversation:
+    """A chat from the store, with the message `at` on its path; answers that nobody finished are
+    marked as interrupted there."""
+    if at is not None:
+        store.choose_version(at)
     conversation = Conversation(chat_id, title, settings=store.chat_settings(chat_id))
     reload(store, conversation)
     return conversation

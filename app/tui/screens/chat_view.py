@@ -36,6 +36,8 @@ class ChatView(ChatField):
     """One conversation, its figures, the open block and the prompt."""
 
     _refusal: str | None = None
+    found: int | None = None
+    """The message that a search found, until it is shown."""
     _word: str | None = None
 
     def compose(self) -> ComposeResult:
@@ -134,6 +136,9 @@ class ChatView(ChatField):
             if talk.entries:
                 await self.query(WelcomeCard).remove()
             await transcript.sync(talk)
+        found, self.found = self.found, None
+        if found is not None:
+            await transcript.show_found(found)
         if not talk.entries and not self.query(WelcomeCard):
             await transcript.show_top(WelcomeCard(self.session.engine, self._recent()))
 

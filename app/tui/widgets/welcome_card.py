@@ -47,6 +47,15 @@ class WelcomeCard(Widget):
     def show(self, engine: EngineState) -> None:
         """The engine found out what answers."""
         self._engine = engine
+        if self.is_mounted:
+            self._refresh_words()
+
+    def on_mount(self) -> None:
+        """What was found out while the card was being mounted."""
+        self._refresh_words()
+
+    def _refresh_words(self) -> None:
+        engine = self._engine
         self.query_one(".words", Static).update(self._words())
         options = self.query_one(OptionList)
         if self._asked != welcome.questions(engine.ready):
