@@ -148,8 +148,9 @@ class DownloadScreen(Screen[None]):
         offered = OFFERED[self.state.stage]
         if error is None or not error.detail:
             offered = tuple(name for name in offered if name != "details")
-        helps = error is not None and error.kind in words.TOKEN_HELPS
-        return ("token", *offered) if helps else offered
+        if error is not None and error.kind in words.TOKEN_HELPS:  # five would not fit in 60 cells
+            offered = ("token", *(name for name in offered if name != "details"))
+        return offered
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys of what can be done now."""

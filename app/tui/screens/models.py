@@ -87,7 +87,7 @@ class ModelsScreen(Screen[None]):
         self.query_one("#machine").border_title = "This machine"
         self.query_one("#choices").border_title = "Which model?"
         self.query_one(TopBar).show("first start" if models.first else f"now: {models.now}")
-        self.query_one("#folder").display = False
+        self.query_one("#folder").display = self.query_one("#note").display = False
         self._offer_best()
         self._show_rows()
         if models.verdict is None:
@@ -235,6 +235,7 @@ class ModelsScreen(Screen[None]):
 
     def _say(self, words: str) -> None:
         self._write("#note", Text(printable(words)))
+        self.query_one("#note").display = bool(words)
 
     def _write(self, part: str, words: RenderableType) -> None:
         """Into a part of the screen, unless the screen was left meanwhile."""

@@ -27,17 +27,18 @@ class TokenField(Input):
         """Enter was pressed; `take` gives what stands in the field."""
 
     def __init__(self) -> None:
-        super().__init__(placeholder="hf_...", password=True, id="token")
-        self.display = False
+        super().__init__(placeholder="hf_...", password=True)
 
     def open(self) -> None:
         """Show it, empty, and type into it."""
-        self.value, self.display = "", True
+        self.value = ""
+        self.add_class("-open")
         self.focus()
 
     def close(self) -> None:
         """Hide it; what stood in it is gone."""
-        self.value, self.display = "", False
+        self.value = ""
+        self.remove_class("-open")
 
     def take(self) -> Secret | None:
         """What was typed, None when that can be no token. The field is empty afterwards."""

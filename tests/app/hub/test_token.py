@@ -70,7 +70,7 @@ async def test_it_opens_what_is_closed_and_is_not_written_down(
         assert state.plan is not None
         assert state.plan.token == "given"
         assert not field(shown).value
-        assert not field(shown).display
+        assert not field(shown).has_class("-open")
         hub.seen.clear()
         plan = await shown.app.models.download.plan(state.repo)
         assert isinstance(plan, Planned)
