@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widgets import Static
 
 from app.attachment import join, split
 from app.store import ChatSummary
@@ -25,6 +24,7 @@ from app.tui.widgets.block_view import BlockView
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.live_panel import LiveLine, LivePanel
 from app.tui.widgets.prompt import Prompt
+from app.tui.widgets.too_small import TooSmall
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
@@ -57,7 +57,7 @@ class ChatView(Screen[None]):
         yield Prompt(self._history, self.ask)
         yield StatusLine()
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
+        yield TooSmall()
 
     @property
     def program(self) -> "OrlChat":

@@ -20,6 +20,7 @@ from app.tui.download_state import DownloadState, Stage
 from app.tui.model_choice import ModelChoice
 from app.tui.widgets.bars import KeyBar, TopBar
 from app.tui.widgets.token_field import TokenField
+from app.tui.widgets.too_small import TooSmall
 
 BUTTONS = {
     "load": "Load it and chat",
@@ -82,7 +83,7 @@ class DownloadScreen(Screen[None]):
             for name, label in BUTTONS.items():
                 yield Button(Content(f"[ {label} ]"), name=name, compact=True)
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
+        yield TooSmall()
 
     @property
     def state(self) -> DownloadState:

@@ -26,6 +26,7 @@ from app.tui.machine_words import DOWNLOAD, FOLDER
 from app.tui.model_choice import ModelChoice
 from app.tui.welcome import this_machine
 from app.tui.widgets.bars import KeyBar, TopBar
+from app.tui.widgets.too_small import TooSmall
 from engine.config import CheckpointError
 
 CHOICES = (DOWNLOAD, FOLDER, DEMO)
@@ -79,7 +80,7 @@ class ModelsScreen(Screen[None]):
             yield Static("", id="note", markup=False)
             yield Static("", id="about", markup=False)
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
+        yield TooSmall()
 
     def on_mount(self) -> None:
         """The choice first, then the look at the machine."""

@@ -596,3 +596,15 @@ async def test_later_it_is_in_the_palette(hub: FakeHub, tmp_path: Path) -> None:
         await shown.press("enter")
         await in_chat(shown)
         assert shown.app.link.pid == pid, "what is in use is not loaded again"
+
+
+async def test_a_window_that_was_too_small_has_its_focus_back(tmp_path: Path) -> None:
+    async with first_start(tmp_path, laptop(tmp_path)) as shown:
+        await mark(shown, "I have the folder")
+        await shown.pilot.resize_terminal(50, 12)
+        await shown.shows("needs a window of 60 x 20")
+        await shown.until(lambda: shown.app.focused is None)
+        await shown.pilot.resize_terminal(110, 34)
+        await shown.until(lambda: isinstance(shown.app.focused, OptionList))
+        await shown.press("down")
+        await marked(shown, "Use the demo")
