@@ -31,6 +31,8 @@ from engine.config import CheckpointError
 
 CHOICES = (DOWNLOAD, FOLDER, DEMO)
 MARK = "\u203a"
+PAGES = "https://huggingface.co/"
+"""Before the name of a repository, where its page's address was copied."""
 
 
 class FolderField(Input):
@@ -222,7 +224,7 @@ class ModelsScreen(Screen[None]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """A folder is looked at and used, a repository is downloaded."""
         event.stop()
-        text = event.value.strip().strip("\"'")
+        text = event.value.strip().strip("\"'").removeprefix(PAGES)
         if not text:
             self._say("Type the folder that holds config.json and the .safetensors files.")
             return

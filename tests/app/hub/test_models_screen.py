@@ -559,7 +559,7 @@ async def test_the_name_of_a_repository_is_downloaded(hub: FakeHub, tmp_path: Pa
         await mark(shown, "I have the folder")
         await shown.press("enter")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
-        await name_folder(shown, "somebody/some-model")
+        await name_folder(shown, "https://huggingface.co/somebody/some-model")
         await stage(shown, Stage.READY)
         await shown.shows("Load it and chat")
         await shown.press("enter")
