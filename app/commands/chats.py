@@ -16,7 +16,8 @@ from app.chat_files import ChatFileError, ChatRecord
 from app.commands.running import CommandError, say
 from app.completion import expanded
 from app.paths import paths
-from app.store import ChatSummary, Store
+from app.store import Store
+from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.text import printable
 

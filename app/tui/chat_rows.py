@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 from rich.text import Text
 
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.text import printable
 from app.words import Search
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from app import chat_files
 from app.chat_files import ENDINGS, ChatFileError
 from app.completion import expanded
-from app.store import ChatSummary, Store
+from app.store import Store
+from app.store_rows import ChatSummary
 
 
 def suggested(chat: ChatSummary) -> str:

@@ -15,7 +15,8 @@ from typing import Any
 
 from app.attachment import split
 from app.chat_settings import ChatSettings
-from app.store import TITLE_LENGTH, Message, Store
+from app.store import TITLE_LENGTH, Store
+from app.store_rows import Message
 from app.store_schema import NOT_SENT
 from app.tui.figures import number
 

@@ -5,7 +5,7 @@ from textual.binding import Binding
 from textual.widgets import Button, OptionList
 
 from app.attachment import Attachment
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.tui.screens.chat_messages import ChatMessages
 from app.tui.state import Problem

@@ -8,10 +8,9 @@ import time
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.widgets import Static
 
 from app.attachment import join
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.tui import status
 from app.tui.screens.chat_field import ChatField
@@ -23,6 +22,7 @@ from app.tui.widgets.block_view import BlockView
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.live_panel import LiveLine, LivePanel
 from app.tui.widgets.prompt import Prompt
+from app.tui.widgets.too_small import TooSmall
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
@@ -51,7 +51,7 @@ class ChatView(ChatField):
         yield Prompt(self._history, self.ask)
         yield StatusLine()
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
+        yield TooSmall()
 
     def on_mount(self) -> None:
         """Everything is drawn before the engine is started."""

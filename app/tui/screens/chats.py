@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from app.chat_files import ChatFileError
 from app.completion import common_start, matches
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.text import printable
 from app.tui import chat_rows, chat_transfer

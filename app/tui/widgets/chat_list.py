@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.tui import chat_rows
 from app.words import Search
 

@@ -10,7 +10,7 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.text import printable
 from app.tui import welcome
 from app.tui.state import EngineState

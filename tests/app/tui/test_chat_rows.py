@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.store_search import Hit
 from app.text import printable
 from app.tui import chat_rows
