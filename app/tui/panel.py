@@ -34,7 +34,7 @@ def rows(
         _row("edits", count(live.edits) if turn is not None else NOTHING),
         GAP,
         *_context(_used(live, context), engine, width),
-        *_device(engine),
+        *device_rows(engine),
         *_before(before),
     ]
 
@@ -98,7 +98,8 @@ def _context(known: int | None, engine: EngineState, width: int) -> list[Row]:
     return [_row("context", value), [(full, look), (empty, "rest")]]
 
 
-def _device(engine: EngineState) -> list[Row]:
+def device_rows(engine: EngineState) -> list[Row]:
+    """The device's figures behind a gap: NVML's where there is a card, else the model's memory."""
     gpu = engine.gpu
     if gpu is None:
         memory = engine.ready.memory if engine.ready is not None else 0
