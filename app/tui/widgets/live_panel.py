@@ -42,9 +42,15 @@ class RowsPanel(Figures):
 class LivePanel(Figures):
     """All figures, one a line."""
 
-    def show(self, turn: Turn | None, before: Turn | None, engine: EngineState) -> None:
+    def show(
+        self,
+        turn: Turn | None,
+        before: Turn | None,
+        engine: EngineState,
+        context: int | None = None,
+    ) -> None:
         """Take the newest figures."""
-        self._rows = panel.rows(turn, before, engine, self.content_size.width)
+        self._rows = panel.rows(turn, before, engine, self.content_size.width, context)
         self.border_title = "Live" if turn is None or turn.live.stats is None else "Last answer"
         self.refresh()
 
@@ -52,7 +58,7 @@ class LivePanel(Figures):
 class LiveLine(Figures):
     """The most wanted figures in one line."""
 
-    def show(self, turn: Turn | None, engine: EngineState) -> None:
+    def show(self, turn: Turn | None, engine: EngineState, context: int | None = None) -> None:
         """Take the newest figures."""
-        self._rows = [panel.one_line(turn, engine, self.content_size.width)]
+        self._rows = [panel.one_line(turn, engine, self.content_size.width, context)]
         self.refresh()
