@@ -67,8 +67,7 @@ class Store(StoreFile):
     """The chats of one user; safe to share between threads and between processes.
 
     Every method raises StoreError, a sentence, when the file cannot be read or another window holds
-    it for too long; those that write a message, also when the chat is gone.
-    """
+    it for too long; those that write a message, also when the chat is gone."""
 
     # --- chats ----------------------------------------------------------------------------------
 
@@ -77,15 +76,15 @@ class Store(StoreFile):
         now = time.time()
         values = (_text(title), now, now, settings.to_json() if settings else None)
         sql = "INSERT INTO chats (title, created, updated, settings) VALUES (?, ?, ?, ?)"
-        return self._write(lambda c: _inserted(c.execute(sql, values)))
+        return self._write(lambda c: store_records.inserted(c.execute(sql, values)))
 
     def chats(self, search: str = "", limit: int = 200) -> list[ChatSummary]:
         """The newest chats first: all, or those whose title or messages hold the words of `search`
         (see `app/words.py`), with the newest message that does."""
         looked_for = Search(_text(search))
         if not looked_for.parts:
-            rows = self._read(f"{_LIVING} ORDER BY c.updated DESC, c.id DESC LIMIT ?", (limit,))
-            return [_summary(row) for row in rows]
+            sql = f"{_LIVING} ORDER BY c.updated DESC, c.id DESC LIMIT ?"
+            return [_summary(row) for row in self._read(sql, (limit,))]
 
         def look(c: sqlite3.Connection) -> list[ChatSummary]:
             found = store_search.hits(c, looked_for, limit, indexed=self._indexed)
@@ -112,8 +111,8 @@ class Store(StoreFile):
 
     def deleted_chats(self) -> list[ChatSummary]:
         """What `restore_chat` can bring back, the last deleted first."""
-        rows = self._read(f"{_SUMMARY} WHERE c.deleted IS NOT NULL ORDER BY c.deleted DESC")
-        return [_summary(row) for row in rows]
+        sql = f"{_SUMMARY} WHERE c.deleted IS NOT NULL ORDER BY c.deleted DESC"
+        return [_summary(row) for row in self._read(sql)]
 
     def chat_settings(self, id: int) -> ChatSettings:
         """What a chat decides for itself; nothing for a chat that is gone."""
@@ -257,8 +256,7 @@ class Store(StoreFile):
         return self._reading(lambda c: store_records.collect(c, ids))
 
     def add_records(self, chats: Sequence[ChatRecord]) -> list[int]:
-        """Add those chats from a file that are not here as they are there, all of them or none;
-        the ids of the new ones."""
+        """Add the chats of a file that are not here yet, all of them or none; their new ids."""
         return self._write(lambda c: store_records.add_new(c, chats))
 
 
@@ -288,11 +286,6 @@ def _touch(connection: sqlite3.Connection, message_id: int) -> None:
         "UPDATE chats SET updated = ? WHERE id = (SELECT chat_id FROM messages WHERE id = ?)",
         (time.time(), message_id),
     )
-
-
-def _inserted(cursor: sqlite3.Cursor) -> int:
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
 
 
 def _text(text: str) -> str:
