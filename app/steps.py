@@ -35,7 +35,7 @@ def changes(
     for picture in pictures:
         moved: list[list[Any]] = []
         for position, slot in enumerate(picture.slots):
-            token, _, confidence, state = slot
+            token, _, confidence, state = slot if len(slot) == 4 else NOTHING_YET
             if state == UNDECIDED:
                 expected = position not in shown
             else:

@@ -105,6 +105,10 @@ class Store:
             for id, title, updated, count, last in rows
         ]
 
+    def chat_ids(self) -> set[int]:
+        """Every chat there is."""
+        return {id for (id,) in self._read("SELECT id FROM chats", ())}
+
     def messages(self, chat_id: int) -> list[Message]:
         """A chat's messages in order; empty for a chat that is gone."""
         rows = self._read(

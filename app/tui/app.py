@@ -114,6 +114,7 @@ class OrlChat(App[int]):
             self.chat.problem(Problem(title, notice))
         if not self.models.first:
             self.start_engine()
+        self.session.recordings.prune()
 
     def start_engine(self) -> None:
         """Start the engine process; the one there may be ends first."""
@@ -132,6 +133,7 @@ class OrlChat(App[int]):
     async def action_quit(self) -> None:
         """At once: what was written so far is saved, and the engine ends."""
         self.session.close()
+        self.session.recordings.prune()
         draft.keep(self.chat.draft, paths().draft)
         await asyncio.gather(self.link.close(timeout=0.3), self.models.close())
         self.exit(0)

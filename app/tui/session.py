@@ -2,8 +2,7 @@
 
 Requests go out through `send`, the engine's messages come in through `handle`, and whoever draws
 implements `View`. At most one answer is written at a time. It belongs to its conversation, not to
-what is on screen: another chat can be opened while it goes on. Text is saved when sent and after
-each block.
+what is on screen. Text is saved when sent and after each block.
 """
 
 import time
@@ -31,6 +30,7 @@ from app.store import Store
 from app.tui import conversation as conversations
 from app.tui.conversation import Conversation, Entry
 from app.tui.keeper import Keeper
+from app.tui.recordings import Recordings
 from app.tui.state import EngineState, Phase, Problem, Turn, View
 
 
@@ -42,6 +42,7 @@ class ChatSession:
         self.file = file
         self.view = view
         self.keeper = Keeper(store, file, view.problem)
+        self.recordings = Recordings(store)
         self.send: Callable[[Request], None] = lambda request: None
         self.engine = EngineState()
         self.conversation = Conversation()
@@ -68,9 +69,8 @@ class ChatSession:
     @property
     def shown_turn(self) -> Turn | None:
         """The turn whose figures belong on screen: the running one here, else the last here."""
-        last = self.last
-        kept = last if last is not None and last.conversation is self.conversation else None
-        return self.turn_here or kept
+        mine = self.last is not None and self.last.conversation is self.conversation
+        return self.turn_here or (self.last if mine else None)
 
     def ask(self, text: str) -> str | None:
         """Send `text`; None, or why it was not sent (the text is then still the user's)."""
@@ -243,9 +243,8 @@ class ChatSession:
             self._end(self.turn, "error")
         self.view.engine_changed()
         kept = "What was written is kept. Restart the engine to go on with this chat."
-        self.view.problem(
-            Problem("The engine stopped", death.message, kept, death.detail, ("restart",))
-        )
+        card = Problem("The engine stopped", death.message, kept, death.detail, ("restart",))
+        self.view.problem(card)
 
     # --- one turn -----------------------------------------------------------------------------
 
@@ -262,8 +261,8 @@ class ChatSession:
         turn = self.turn
         if turn is None or turn.sent or not self.engine.usable:
             return
-        before = turn.conversation.entries[:-1]
-        messages = conversations.request_messages(before, self.settings.system)
+        talk, system = turn.conversation, self.settings.system
+        messages = conversations.request_messages(talk.entries[:-1], system)
         turn.sent_at = time.monotonic()
         self.send(Chat(turn.id, messages, turn.config))
         self.view.live_changed(turn)
@@ -274,6 +273,7 @@ class ChatSession:
             turn.answer.stats = turn.live.counts()
         self.turn, self.last, self.before = None, turn, self.last
         self.keeper.answer(turn.conversation, turn.answer)
+        self.recordings.keep(turn, self.engine.ready)
         self.view.turn_ended(turn)
 
     def _unsend(self, turn: Turn) -> None:
