@@ -19,6 +19,11 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     yield SystemCommand("Chats", "Search, open, rename, delete (Ctrl+O)", chat.action_open_chat)
     yield SystemCommand("Again", "Answer the last question once more (Ctrl+R)", chat.action_again)
     yield SystemCommand("Block view", "Live, slow motion or off (Ctrl+T)", chat.action_block_view)
+    yield SystemCommand("Replay", "The last answer, step by step (F9)", chat.action_replay)
+    yield SystemCommand("Block layout", "Grid or running text (F8)", chat.action_block_layout)
+    yield SystemCommand(
+        "Confidence colours", "On or off, in the open block", chat.action_confidence_colours
+    )
     yield SystemCommand(
         "Models", "Download one, choose one, check the machine", program.action_models
     )

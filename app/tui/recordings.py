@@ -7,6 +7,7 @@ from app.store import Store
 from app.store_schema import StoreError
 from app.trace import RecordedAnswer, TraceError, read_recording, with_steps
 from app.tui.conversation import Conversation, Entry
+from app.tui.film import Film
 from app.tui.state import Turn
 
 
@@ -24,17 +25,23 @@ class Recordings:
         if messages and chat_id is not None and self._store.writable:
             self._traces.keep(chat_id, _request(turn), ready, messages)
 
-    def of(self, talk: Conversation, answer: Entry) -> RecordedAnswer | None:
-        """The recording of an answer that lies on the disk; None when there is none, or not any
-        more."""
+    def film(
+        self, talk: Conversation, answer: Entry, turn: Turn | None, ready: Ready | None
+    ) -> Film | None:
+        """An answer as a film: that of `turn` as far as it has come, any other from the disk. None
+        where nothing was recorded, or is kept no more."""
+        if turn is not None and turn.answer is answer:
+            recorded = _so_far(turn)
+            return Film.of(recorded, ready) if recorded.messages else None
         trace = (answer.stats or {}).get("trace")
         path = None if talk.id is None else self._traces.find(talk.id, trace)
         if path is None:
             return None
         try:
-            return read_recording(path).answers[0]
+            recording = read_recording(path)
         except TraceError:
             return None
+        return Film.of(recording.answers[0], recording.ready)
 
     def prune(self) -> None:
         """Forget the recordings of chats that are gone, and the oldest of too many. Chats that
@@ -47,7 +54,7 @@ class Recordings:
             return
 
 
-def so_far(turn: Turn) -> RecordedAnswer:
+def _so_far(turn: Turn) -> RecordedAnswer:
     """An answer of this window, up to its newest final block, without a file."""
     recorded = RecordedAnswer(_request(turn))
     for timed in turn.live.recorded(turn.answer.reason or "stopped"):

@@ -1,13 +1,14 @@
 """The open block as rows of text: 32 positions in a grid, or running text where width is short.
 
 Pure: a row is a list of spans, a text and the name of its look, which the widget turns into
-colours. The five states can be told apart without colour: undecided is shaded, new is bold, edited
-is underlined and starred, prompt text leans on a mark, set is plain. Token text is the model's and
-is drawn cell by cell, never parsed.
+colours. The states can be told apart without colour: undecided is shaded, new is bold, edited is
+underlined and starred, prompt text leans on a mark, set is plain; a frozen block (final, its keys
+and values kept) has no marks at all, and its title says so. Token text is the model's and is drawn
+cell by cell, never parsed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -21,7 +22,10 @@ SURE, LIKELY = 0.9, 0.7
 END, ENDS = "<end>", ("<|role_end|>", "<|endoftext|>")
 
 Span = tuple[str, str]
-"""A text and the name of its look: undecided, set, prompt, or new-* and edited-* by confidence."""
+"""A text and the name of its look: undecided, set, prompt, frozen, or new-* and edited-* by
+confidence."""
+
+FROZEN = "f"
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Slot:
             return "undecided"
         if self.state in ("n", "e"):
             return f"{'new' if self.state == 'n' else 'edited'}-{certainty(self.confidence)}"
-        return "prompt" if self.state == "p" else "set"
+        return {"p": "prompt", FROZEN: "frozen"}.get(self.state, "set")
 
 
 def certainty(confidence: float) -> str:
@@ -52,6 +56,11 @@ def certainty(confidence: float) -> str:
 def parse(raw: Sequence[Sequence[Any]]) -> list[Slot]:
     """Slots of a `Step`; one that is not [id, text, confidence, state] shows as undecided."""
     return [_slot(item) for item in raw]
+
+
+def frozen(slots: Sequence[Slot]) -> list[Slot]:
+    """The slots of a block that is final: nothing in it is new, or will be edited."""
+    return [replace(slot, state=FROZEN) if slot.state in "nse" else slot for slot in slots]
 
 
 def _slot(item: Sequence[Any]) -> Slot:

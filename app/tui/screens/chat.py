@@ -6,13 +6,17 @@ from textual.widgets import Button, OptionList
 
 from app.store import ChatSummary
 from app.store_schema import StoreError
+from app.tui.conversation import Entry
 from app.tui.screens.chat_view import ChatView
 from app.tui.state import Problem
+from app.tui.widgets.block_view import BlockView
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
+REPLAY_HELP = "the last answer once more, step by step"
+LAYOUT_HELP = "the open block: a grid, or running text"
 VIEW_HELP = "the open block: live, in slow motion, not at all"
 
 
@@ -29,6 +33,8 @@ class ChatScreen(ChatView):
         Binding("escape", "leave", show=False),
         _key("ctrl+r", "again", "again", "chat.again", "answer once more"),
         _key("ctrl+t", "block_view", "view", "view.block", VIEW_HELP),
+        _key("f8", "block_layout", "grid/text", "view.layout", LAYOUT_HELP),
+        _key("f9", "replay", "replay", "view.replay", REPLAY_HELP),
         _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
         _key("ctrl+o", "open_chat", "chats", "chat.open", "search, open, rename, delete"),
     ]
@@ -99,6 +105,39 @@ class ChatScreen(ChatView):
         self.session.set_block_view(mode)
         self.refresh_figures()
         self.refresh_status()
+
+    def action_block_layout(self) -> None:
+        """The other of grid and running text."""
+        other = "text" if self.query_one(BlockView).is_grid else "grid"
+        self.session.keeper.settings(block_layout=other)
+        self.refresh_look()
+
+    def action_confidence_colours(self) -> None:
+        """With or without them."""
+        self.session.keeper.settings(
+            confidence_colours=not self.session.settings.confidence_colours
+        )
+        self.refresh_look()
+
+    def action_replay(self) -> None:
+        """The newest answer of this chat that was recorded."""
+        for answer in reversed(self.session.conversation.entries):
+            if answer.role == "assistant" and self.replay(answer):
+                return
+        self.say("No answer of this chat was recorded.")
+
+    def replay(self, answer: Entry) -> bool:
+        """Show an answer step by step; False when it was not recorded."""
+        session = self.session
+        film = session.recordings.film(
+            session.conversation, answer, session.shown_turn, session.engine.ready
+        )
+        if film is None:
+            return False
+        from app.tui.screens.replay import ReplayScreen
+
+        self.app.push_screen(ReplayScreen([film], session.settings))
+        return True
 
     def set_preset(self, name: str) -> None:
         """Another preset, from the next answer on."""

@@ -8,7 +8,10 @@ from app.tui import panel
 from app.tui.panel import Row
 from app.tui.state import EngineState, Turn
 
-LOOKS = ("label", "value", "figure", "spark", "meter", "rest", "warning", "note")
+LOOKS = (
+    "label", "value", "figure", "spark", "meter", "rest", "warning", "note",
+    "bar", "edited", "none",
+)  # fmt: skip
 
 
 class Figures(Widget):
@@ -35,7 +38,8 @@ class LivePanel(Figures):
 
     def show(self, turn: Turn | None, before: Turn | None, engine: EngineState) -> None:
         """Take the newest figures."""
-        self._rows = panel.rows(turn, before, engine, self.content_size.width)
+        width, height = self.content_size
+        self._rows = panel.rows(turn, before, engine, width, height)
         self.border_title = "Live" if turn is None or turn.live.stats is None else "Last answer"
         self.refresh()
 
