@@ -96,6 +96,9 @@ def _version(asked: bool) -> None:
 def chat(
     context: typer.Context,
     model: Model = None,
+    mouse: Annotated[
+        bool, typer.Option("--mouse/--no-mouse", help="Leave the mouse to the terminal.")
+    ] = True,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
     ] = False,
@@ -105,20 +108,24 @@ def chat(
     Without a command the terminal program starts.
     """
     if context.invoked_subcommand is None:
-        _end(lambda: _chat(model))
+        _end(lambda: _chat(model, mouse=mouse))
 
 
-def _chat(model: str | None) -> int:
+def _chat(model: str | None, *, mouse: bool) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandError(
             "The terminal program needs a terminal; without one use: orl-chat ask PROMPT"
         )
     from app.logs import log_to_file
     from app.paths import paths
+    from app.terminal import refusal
+
+    if (why := refusal()) is not None:
+        raise CommandError(why)
     from app.tui.app import run as run_terminal
 
     log_to_file(paths().log)
-    return run_terminal(model)
+    return run_terminal(model, mouse=mouse)
 
 
 @app.command()

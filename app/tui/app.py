@@ -25,7 +25,8 @@ from app.client import EngineClient
 from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
-from app.tui.ascii_only import AsciiOnly, is_needed
+from app.terminal import is_ascii_only, is_without_drawing
+from app.tui.ascii_only import AsciiOnly
 from app.tui.commands import commands
 from app.tui.engine_link import EngineLink
 from app.tui.hangup import on_hangup
@@ -33,7 +34,7 @@ from app.tui.model_choice import ModelChoice, is_first_start
 from app.tui.screens.chat import ChatScreen
 from app.tui.session import ChatSession
 from app.tui.state import Problem
-from app.tui.theme import DEFAULT, THEMES
+from app.tui.theme import DEFAULT, THEMES, sixteen_colours
 from app.tui.widgets.bars import declared
 
 log = logging.getLogger(__name__)
@@ -82,8 +83,9 @@ class OrlChat(App[int]):
             self.register_theme(theme)
         chosen = "theme" in settings.model_fields_set
         self._wanted_theme = settings.theme if chosen else DEFAULT
-        if settings.ascii or is_needed():
-            self._filters.append(AsciiOnly())
+        strict = is_ascii_only()
+        if strict or settings.ascii or is_without_drawing():
+            self._filters.append(AsciiOnly(strict=strict))
             self.add_class("-ascii")
         self.set_keymap(settings.keys)
 
@@ -128,7 +130,11 @@ class OrlChat(App[int]):
         """The theme's, and the colour of lines, which every theme then has."""
         variables = super().get_css_variables()
         paper, ink = (Color.parse(variables[name]) for name in ("background", "foreground"))
-        return {**variables, "line": paper.blend(ink, 0.22).hex}
+        variables |= {"line": paper.blend(ink, 0.22).hex}
+        theme = self.current_theme
+        if self.console.color_system == "standard" and theme in THEMES:
+            variables |= sixteen_colours(dark=theme.dark)
+        return variables
 
     async def action_quit(self) -> None:
         """At once: what was written so far is saved, and the engine ends."""
@@ -192,8 +198,11 @@ def _logs() -> str:
     return "\n\n\n".join(parts)
 
 
-def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int:
-    """Chat until the user quits; the exit code. `engine` replaces the engine's command."""
+def run(
+    model: str | None = None, *, mouse: bool = True, engine: Sequence[str] | None = None
+) -> int:
+    """Chat until the user quits; the exit code. Without `mouse` the terminal keeps it for itself;
+    `engine` replaces the engine's command."""
     file = SettingsFile.open()
     store = Store.open(paths().store)
     command = list(engine) if engine is not None else None
@@ -205,7 +214,7 @@ def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int
             make_client=lambda: EngineClient(command, log=paths().engine_log),
             first=is_first_start(model, file),
         )
-        code = program.run()
+        code = program.run(mouse=mouse and file.settings.mouse)
         return program.return_code or code or 0
     finally:
         store.close()

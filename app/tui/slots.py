@@ -18,6 +18,7 @@ from app.text import printable
 COLUMNS, CELL = 8, 12
 WIDEST_CELL = 18
 UNDECIDED, HALF, NEWLINE, SPACE, PROMPT = "░░░", "·", "↵", "␣", "\u203a"
+JOINERS = "\u200c\u200d"
 SURE, LIKELY = 0.9, 0.7
 END, ENDS = "<end>", ("<|role_end|>", "<|endoftext|>")
 
@@ -73,16 +74,19 @@ def _slot(item: Sequence[Any]) -> Slot:
 def visible(text: str) -> str:
     """A token's text with everything that has no shape of its own made visible, on one line.
 
-    Half a character (the decoder's U+FFFD) is a middle dot, never a replacement box. End tokens
-    fill an answer's last block: their names, cut off by every cell, would be all there is to see.
+    Half a character (the decoder's U+FFFD, a mark without its letter) is or has a middle dot, never
+    a replacement box. End tokens fill an answer's last block: their names, cut off by every cell,
+    would be all there is to see.
     """
     if text in ENDS:
         return END
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufffd", HALF)
     lines = [printable(line).replace("\t", "⇥") for line in text.split("\n")]
-    text = NEWLINE.join(lines)
+    text = NEWLINE.join(lines).strip(JOINERS)
     if not text:
         return HALF
+    # What would sit on the character before it, which is a neighbour's or a gap.
+    text = text if cell_len(text[0]) else HALF + text
     return text if text.strip(" ") else SPACE * len(text)
 
 

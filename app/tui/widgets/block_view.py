@@ -32,6 +32,13 @@ LEGEND: tuple[Span, ...] = (
     ("edited*", "edited"),
     ("  \u203aprompt", "prompt"),
 )
+SHORT_LEGEND: tuple[Span, ...] = (
+    ("░░░", "undecided"),
+    (" ", "key"),
+    ("new", "new"),
+    ("  ", "key"),
+    ("edited*", "edited"),
+)
 
 
 @dataclass(frozen=True)
@@ -123,11 +130,9 @@ class BlockView(Widget):
     def _rule(self, width: int) -> Strip:
         rule = self.get_component_rich_style("block--rule")
         title = f" {self._picture.title} "
-        legend = list(LEGEND)
-        used = 2 + cell_len(title) + sum(cell_len(text) for text, _ in legend) + 4
-        if used > width:
-            legend = []
-            used = 2 + cell_len(title)
+        room = width - 2 - cell_len(title) - 4
+        legend = next((l for l in (LEGEND, SHORT_LEGEND) if _cells(l) <= room), ())
+        used = 2 + cell_len(title) + (_cells(legend) + 4 if legend else 0)
         segments = [
             Segment("──", rule),
             Segment(title, self.get_component_rich_style("block--title")),
@@ -152,3 +157,7 @@ class BlockView(Widget):
             colour = (certainty or "sure") if self._colours else "set"
             return self.get_component_rich_style(f"block--{colour}") + attributes
         return self.get_component_rich_style(f"block--{state}")
+
+
+def _cells(spans: Sequence[Span]) -> int:
+    return sum(cell_len(text) for text, _ in spans)
