@@ -116,10 +116,16 @@ class Store:
             " WHERE chat_id = ? ORDER BY id",
             (chat_id,),
         )
-        return [
-            Message(id, chat, role, content, created, reason, _stats(stats))
-            for id, chat, role, content, created, reason, stats in rows
-        ]
+        return _messages(rows)
+
+    def answers(self, limit: int) -> list[Message]:
+        """The newest answers of all chats that have figures, oldest first."""
+        rows = self._read(
+            "SELECT id, chat_id, role, content, created, reason, stats FROM messages"
+            " WHERE role = 'assistant' AND stats IS NOT NULL ORDER BY id DESC LIMIT ?",
+            (limit,),
+        )
+        return _messages(rows)[::-1]
 
     def add_message(self, chat_id: int, role: str, content: str) -> int:
         """Append a message and give its id; the first user message names an untitled chat.
@@ -239,6 +245,13 @@ def _transaction(
             connection.execute("ROLLBACK")
         raise
     return result
+
+
+def _messages(rows: Sequence[Any]) -> list[Message]:
+    return [
+        Message(id, chat, role, content, created, reason, _stats(stats))
+        for id, chat, role, content, created, reason, stats in rows
+    ]
 
 
 def _inserted(cursor: sqlite3.Cursor) -> int:

@@ -26,16 +26,18 @@ from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
 from app.terminal import is_ascii_only, is_without_drawing
+from app.tui import status, tabs
 from app.tui.ascii_only import AsciiOnly
 from app.tui.commands import commands
 from app.tui.engine_link import EngineLink
 from app.tui.hangup import on_hangup
 from app.tui.model_choice import ModelChoice, is_first_start
 from app.tui.screens.chat import ChatScreen
+from app.tui.screens.tab import TabScreen
 from app.tui.session import ChatSession
 from app.tui.state import Problem
 from app.tui.theme import DEFAULT, THEMES, sixteen_colours
-from app.tui.widgets.bars import declared
+from app.tui.widgets.bars import TopBar, declared
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,9 @@ class OrlChat(App[int]):
     PAUSE_GC_ON_SCROLL = True
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (90, "-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-tiny-height"), (20, "-low"), (24, "-tall")]
+    SCREENS = tabs.SCREENS
     BINDINGS: ClassVar[list[BindingType]] = [
+        *tabs.bindings(),
         Binding("f1", "help", "help", id="help", priority=True, tooltip=HELP),
         Binding("question_mark", "help", show=False),
         Binding("ctrl+q", "quit", "quit", id="quit", priority=True, tooltip="quit, at once"),
@@ -143,6 +147,29 @@ class OrlChat(App[int]):
         draft.keep(self.chat.draft, paths().draft)
         await asyncio.gather(self.link.close(timeout=0.3), self.models.close())
         self.exit(0)
+
+    def refresh_top(self) -> None:
+        """What answers, and how far a download is, in the top bar of the open tab."""
+        answers = status.what_answers(self.session.engine, self.session.settings)
+        words = " · ".join(part for part in (self.models.words(), answers) if part)
+        for screen in self.screen_stack:
+            if isinstance(screen, ChatScreen | TabScreen):
+                for bar in screen.query(TopBar):
+                    bar.show(words)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Before a model is chosen there are no tabs."""
+        return not self.models.first if action == "tab" else True
+
+    def action_tab(self, name: str) -> None:
+        """Open a tab; what lies over the chat goes."""
+        screen = self.screen
+        if isinstance(screen, TabScreen) and name == screen.TAB:
+            return
+        while self.screen is not self.chat:
+            self.pop_screen()
+        if name != tabs.CHAT:
+            self.push_screen(name)
 
     def action_help(self) -> None:
         """The keys in force here, and the numbers."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.app import SystemCommand
 
+from app.tui.tabs import TABS
 from engine.config import PRESETS
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     yield SystemCommand(
         "Models", "Download one, choose one, check the machine", program.action_models
     )
+    for tab in TABS:
+        words = f"{tab.help[:1].upper()}{tab.help[1:]} ({tab.key.upper()})"
+        yield SystemCommand(f"Tab: {tab.title}", words, partial(program.action_tab, tab.id))
     for name, (threshold, editing) in PRESETS.items():
         yield SystemCommand(
             f"Preset: {name}",

@@ -17,6 +17,7 @@ from app.store_schema import StoreError
 from app.tui import status
 from app.tui.session import ChatSession
 from app.tui.state import Problem, Turn
+from app.tui.tabs import CHAT
 from app.tui.widgets.bars import KeyBar, StatusLine, TopBar
 from app.tui.widgets.block_view import BlockPicture, BlockView
 from app.tui.widgets.card import ProblemCard
@@ -40,7 +41,7 @@ class ChatView(Screen[None]):
     _refusal: str | None = None
 
     def compose(self) -> ComposeResult:
-        yield TopBar()
+        yield TopBar(CHAT)
         with Horizontal(id="middle"):
             yield Transcript()
             yield LivePanel(id="live-panel")
@@ -173,9 +174,7 @@ class ChatView(Screen[None]):
 
     def refresh_top(self) -> None:
         """What answers, and how far a download is."""
-        answers = status.what_answers(self.session.engine, self.session.settings)
-        parts = (self.program.models.words(), answers)
-        self.query_one(TopBar).show(" · ".join(part for part in parts if part))
+        self.program.refresh_top()
 
     def refresh_figures(self) -> None:
         """The Live panel and the open block."""

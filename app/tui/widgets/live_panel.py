@@ -33,6 +33,15 @@ class Figures(Widget):
         return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
 
 
+class RowsPanel(Figures):
+    """Rows that somebody else wrote."""
+
+    def show(self, rows: list[Row]) -> None:
+        """Take the rows."""
+        self._rows = rows
+        self.refresh()
+
+
 class LivePanel(Figures):
     """All figures, one a line."""
 
