@@ -9,13 +9,14 @@ ASCII_LOCALES = ("C", "POSIX")
 ASCII_ENCODINGS = ("ascii", "ansi_x3.41968", "646")
 
 
-def refusal(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Why the terminal program cannot run here, in a sentence; None where it can."""
+def refusal(otherwise: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Why the terminal program cannot run here, in a sentence that names the command to use
+    `otherwise`; None where it can."""
     term = environ.get("TERM", "")
     if term in DUMB:
         return (
             f"This terminal (TERM={term}) cannot place text on the screen; "
-            "use orl-chat ask PROMPT, or another terminal."
+            f"use another one, or: {otherwise}"
         )
     return None
 

@@ -1,22 +1,17 @@
 """The terminal program: one window, one chat, one engine process beside it.
 
 The first frame is painted before the engine process is started, and nothing that this process
-imports imports torch. What goes wrong here ends in a sentence and a log file, never in a traceback
-with local variables on the screen.
+imports imports torch.
 """
 
 import asyncio
 import gc
-import logging
 import signal
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from rich.text import Text
-from textual.app import App, ScreenStackError, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.color import Color
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -25,44 +20,31 @@ from app.client import EngineClient
 from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
-from app.terminal import is_ascii_only, is_without_drawing
 from app.tui import status, tabs
-from app.tui.ascii_only import AsciiOnly
 from app.tui.commands import commands
 from app.tui.engine_link import EngineLink
 from app.tui.hangup import on_hangup
 from app.tui.model_choice import ModelChoice, is_first_start
+from app.tui.program import Program
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.tab import TabScreen
 from app.tui.session import ChatSession
 from app.tui.state import Problem
-from app.tui.theme import DEFAULT, THEMES, sixteen_colours
-from app.tui.widgets.bars import TopBar, declared
-
-log = logging.getLogger(__name__)
+from app.tui.widgets.bars import TopBar
 
 LOG_TAIL = 20_000
-HELP = "this page, for the part that has the focus (? outside text)"
 
 
-class OrlChat(App[int]):
+class OrlChat(Program):
     """Holds what outlives a screen: the session, the engine, the settings, a download.
 
     With `first` nothing was chosen yet: the choice comes first, and the engine after it. `doctor`
     replaces the command of the look at the machine, `limits` a download's.
     """
 
-    TITLE = "orl-chat"
-    CSS_PATH = "orl_chat.tcss"
-    PAUSE_GC_ON_SCROLL = True
-    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (90, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-tiny-height"), (20, "-low"), (24, "-tall")]
     SCREENS = tabs.SCREENS
     BINDINGS: ClassVar[list[BindingType]] = [
         *tabs.bindings(),
-        Binding("f1", "help", "help", id="help", priority=True, tooltip=HELP),
-        Binding("question_mark", "help", show=False),
-        Binding("ctrl+q", "quit", "quit", id="quit", priority=True, tooltip="quit, at once"),
         Binding("ctrl+l", "log", "log", id="log", show=False, priority=True, tooltip="the log"),
     ]
 
@@ -77,21 +59,11 @@ class OrlChat(App[int]):
         doctor: Sequence[str] | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(file.settings)
         self.chat = ChatScreen()
         self.session = ChatSession(store, file, self.chat)
         self.link = EngineLink(self.session, model, make_client)
         self.models = ModelChoice(self, first=first, doctor=doctor, limits=limits)
-        settings = file.settings
-        for theme in THEMES:
-            self.register_theme(theme)
-        chosen = "theme" in settings.model_fields_set
-        self._wanted_theme = settings.theme if chosen else DEFAULT
-        strict = is_ascii_only()
-        if strict or settings.ascii or is_without_drawing():
-            self._filters.append(AsciiOnly(strict=strict))
-            self.add_class("-ascii")
-        self.set_keymap(settings.keys)
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
@@ -99,7 +71,7 @@ class OrlChat(App[int]):
 
     def on_mount(self) -> None:
         """Look first, then the engine."""
-        self.theme = self._wanted_theme if self._wanted_theme in self.available_themes else DEFAULT
+        self.wear_theme()
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.call_later, self.action_quit)
@@ -111,8 +83,8 @@ class OrlChat(App[int]):
     def _begin(self) -> None:
         self.chat.draft = draft.take(paths().draft)
         notices = [("Settings", notice) for notice in self.session.file.notices]
-        if self.theme != self._wanted_theme:
-            words = f"There is no theme {self._wanted_theme!r}; Ctrl+P, Theme lists them."
+        if self.theme != self.wanted_theme:
+            words = f"There is no theme {self.wanted_theme!r}; Ctrl+P, Theme lists them."
             notices.append(("Settings", words))
         if self.session.store.notice:
             notices.append(("Chats", self.session.store.notice))
@@ -129,16 +101,6 @@ class OrlChat(App[int]):
 
     def _keep_theme(self, theme: Theme) -> None:
         self.session.keeper.settings(theme=theme.name)
-
-    def get_css_variables(self) -> dict[str, str]:
-        """The theme's, and the colour of lines, which every theme then has."""
-        variables = super().get_css_variables()
-        paper, ink = (Color.parse(variables[name]) for name in ("background", "foreground"))
-        variables |= {"line": paper.blend(ink, 0.22).hex}
-        theme = self.current_theme
-        if self.console.color_system == "standard" and theme in THEMES:
-            variables |= sixteen_colours(dark=theme.dark)
-        return variables
 
     async def action_quit(self) -> None:
         """At once: what was written so far is saved, and the engine ends."""
@@ -171,18 +133,6 @@ class OrlChat(App[int]):
         if name != tabs.CHAT:
             self.push_screen(name)
 
-    def action_help(self) -> None:
-        """The keys in force here, and the numbers."""
-        from app.tui.screens.help import HelpScreen, key_lines
-
-        if isinstance(self.screen, HelpScreen):
-            self.screen.dismiss()
-            return
-        actives = sorted(self.screen.active_bindings.values(), key=declared)
-        bindings = [active.binding for active in actives]
-        keys, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
-        self.push_screen(HelpScreen(keys, editing))
-
     def action_models(self) -> None:
         """What this machine can do, and which model to use."""
         self.models.show()
@@ -196,19 +146,6 @@ class OrlChat(App[int]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What Ctrl+P offers."""
         return commands(self)
-
-    def _handle_exception(self, error: Exception) -> None:
-        """A key that comes while the program is closing finds no screen: that is no failure."""
-        if not (self._exit and isinstance(error, ScreenStackError)):
-            super()._handle_exception(error)
-
-    def _fatal_error(self) -> None:
-        """A traceback without locals goes to the log, a sentence to the terminal."""
-        log.error("the screen failed:\n%s", traceback.format_exc())
-        self._exit_renderables.append(
-            Text(f"orl-chat stopped because of an error in it. Details are in {paths().log}.")
-        )
-        self._close_messages_no_wait()
 
 
 def _logs() -> str:

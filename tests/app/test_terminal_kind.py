@@ -7,7 +7,7 @@ from app.terminal import is_ascii_only, is_without_drawing, refusal
 
 @pytest.mark.parametrize("term", ["dumb", "unknown"])
 def test_a_dumb_terminal_is_refused_in_a_sentence(term: str) -> None:
-    why = refusal({"TERM": term})
+    why = refusal("orl-chat ask PROMPT", {"TERM": term})
     assert why is not None
     assert term in why
     assert "orl-chat ask" in why
@@ -15,7 +15,7 @@ def test_a_dumb_terminal_is_refused_in_a_sentence(term: str) -> None:
 
 @pytest.mark.parametrize("term", ["xterm", "xterm-256color", "tmux-256color", "linux", ""])
 def test_others_are_not(term: str) -> None:
-    assert refusal({"TERM": term}) is None
+    assert refusal("orl-chat ask PROMPT", {"TERM": term}) is None
 
 
 def test_the_linux_console_has_letters_but_no_lines() -> None:

@@ -68,7 +68,10 @@ def key_lines(bindings: Iterable[Binding], *, with_id: bool) -> list[KeyLine]:
 
 def key_words(key: str) -> str:
     """`ctrl+shift+left` as `Ctrl+Shift+Left`."""
-    names = {"question_mark": "?", "escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn"}
+    names = {
+        "question_mark": "?", "escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn",
+        "plus": "+", "minus": "-", "equals_sign": "=",
+    }  # fmt: skip
     return "+".join(
         names.get(part, part.upper() if len(part) == 1 else part.capitalize())
         for part in key.split("+")
