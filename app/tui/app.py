@@ -102,6 +102,17 @@ class OrlChat(Program):
     def _keep_theme(self, theme: Theme) -> None:
         self.session.keeper.settings(theme=theme.name)
 
+    def setting_changed(self, name: str) -> None:
+        """Let a setting that was changed by hand have its effect."""
+        settings = self.session.settings
+        if name == "theme" and settings.theme in self.available_themes:
+            self.theme = settings.theme
+        elif name in ("block_view", "slow_steps_per_second"):
+            self.session.send_pace()
+        elif name in ("block_layout", "confidence_colours"):
+            self.chat.refresh_look()
+        self.chat.engine_changed()
+
     async def action_quit(self) -> None:
         """At once: what was written so far is saved, and the engine ends."""
         self.session.close()

@@ -7,7 +7,7 @@ at one question ("again"); the engine is shown the latest that has text.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,12 @@ class Conversation:
         """What the user has sent, oldest first."""
         return [entry.content for entry in self.entries if entry.role == "user"]
 
+    def asked_by(self, answer: Entry) -> int | None:
+        """The stored message that `answer` answers; None while the store has none."""
+        index = next(i for i, entry in enumerate(self.entries) if entry is answer)
+        questions = (e.id for e in reversed(self.entries[:index]) if e.role == "user")
+        return next(questions, None)
+
     def attempt(self, answer: Entry) -> tuple[int, int]:
         """Which try of how many `answer` is: (2, 3)."""
         index = next(i for i, entry in enumerate(self.entries) if entry is answer)
@@ -68,7 +74,7 @@ def title_of(text: str) -> str:
 def load(store: Store, chat_id: int, title: str) -> Conversation:
     """A chat from the store; answers that nobody finished are marked as interrupted there."""
     conversation = Conversation(chat_id, title)
-    for message in store.messages(chat_id):
+    for message in _tries(store, store.messages(chat_id)):
         entry = _entry(message)
         if entry.reason == UNSENT:
             conversation.unsent = entry
@@ -78,6 +84,15 @@ def load(store: Store, chat_id: int, title: str) -> Conversation:
             store.update_message(message.id, reason=INTERRUPTED)
         conversation.entries.append(entry)
     return conversation
+
+
+def _tries(store: Store, path: Sequence[Message]) -> Iterator[Message]:
+    """The messages of a path, each answer with its other versions."""
+    for message in path:
+        if message.role == "assistant" and message.versions > 1:
+            yield from store.versions(message.id)
+        else:
+            yield message
 
 
 def _entry(message: Message) -> Entry:

@@ -10,7 +10,7 @@ from app.tui.session import ChatSession
 class EngineLink:
     """The session's engine. `run` once for each process; it returns when the process is over.
 
-    `model` is what the next process loads.
+    `model` and `adapter` (a run's name, a folder, None) are what the next process loads.
     """
 
     def __init__(
@@ -18,6 +18,7 @@ class EngineLink:
     ) -> None:
         self._session = session
         self.model = model
+        self.adapter: str | None = None
         self._make_client = make_client
         self._client: EngineClient | None = None
 
@@ -38,7 +39,7 @@ class EngineLink:
             session.handle(EngineDied(error.errno or 1, f"The engine cannot be started: {error}"))
             return
         session.send = client.send
-        client.send(LoadModel(self.model))
+        client.send(LoadModel(self.model, adapter=self.adapter))
         async for message in client.messages():
             if client is not self._client:
                 return

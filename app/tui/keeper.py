@@ -32,7 +32,7 @@ class Keeper:
             if question.id is None:
                 question.id = self.store.add_message(talk.id, "user", question.content)
             else:
-                self.store.update_message(question.id, content=question.content, reason="sent")
+                question.id = self.store.resend(question.id, question.content)
 
         self._saving(save)
 
@@ -43,7 +43,9 @@ class Keeper:
             if talk.id is None:
                 return
             if answer.id is None:
-                answer.id = self.store.add_message(talk.id, answer.role, answer.content)
+                answer.id = self.store.add_message(
+                    talk.id, answer.role, answer.content, after=talk.asked_by(answer)
+                )
             self.store.update_message(
                 answer.id, content=answer.content, reason=answer.reason, stats=answer.stats
             )

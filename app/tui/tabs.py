@@ -25,7 +25,8 @@ class Tab:
 
 TABS = (
     Tab(CHAT, "f2", "Chat", "the chat"),
-    Tab("speed", "f3", "Speed", "the last answers' figures, and a benchmark"),
+    Tab("speed", "f3", "Speed", "the last answers' figures"),
+    Tab("models", "f5", "Models & settings", "models on this machine, and every setting"),
 )
 
 
@@ -46,5 +47,11 @@ def _speed() -> Screen[None]:
     return SpeedScreen()
 
 
-SCREENS: dict[str, Callable[[], Screen[None]]] = {"speed": _speed}
+def _library() -> Screen[None]:
+    from app.tui.screens.library import LibraryScreen
+
+    return LibraryScreen()
+
+
+SCREENS: dict[str, Callable[[], Screen[None]]] = {"speed": _speed, "models": _library}
 """Imported when first opened: none of them is needed for the first frame."""

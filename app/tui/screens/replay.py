@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
+from app import chat_files
 from app.settings import Settings
 from app.text import printable
 from app.tui import film_export, slots
@@ -199,10 +200,9 @@ class ReplayScreen(Screen[None], inherit_bindings=False):
         """Into the folder the program was started in; a word about it either way."""
         path = Path(f"orl-chat-replay-{time.strftime('%Y%m%d-%H%M%S')}.{kind}")
         try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            words = f"{path.absolute()} cannot be written: {error.strerror}."
-            self.notify(words, severity="error", markup=False)
+            chat_files.save(text, path)
+        except chat_files.ChatFileError as error:
+            self.notify(str(error), severity="error", markup=False)
         else:
             self.notify(f"Saved as {path.absolute()}", markup=False)
 

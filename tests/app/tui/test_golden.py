@@ -139,7 +139,8 @@ def half_way() -> DownloadState:
     state = DownloadState(DEFAULT_REPO)
     state.take(
         Planned(
-            repo=DEFAULT_REPO, revision="main", commit="3f2a91c" + "0" * 33, path="/home/me/.cache/hub/models/snapshots/3f2a91c",
+            repo=DEFAULT_REPO, revision="main", commit="3f2a91c" + "0" * 33,
+            path="/home/me/.cache/hub/models/snapshots/3f2a91c",
             files=files, total=total, kept=0, need=total, free=212_000_000_000,
             endpoint="https://huggingface.co", licence="apache-2.0",
         )

@@ -1,6 +1,7 @@
 """The replay on screen, with keys: of the answer just given, and of one from the disk."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -93,5 +94,8 @@ async def test_an_answer_of_an_earlier_session_is_replayed_from_its_file(trace: 
         await shown.shows("Block 1 · step 1 of 4")
         await shown.press("escape")
         shown.session.delete(chat)
+        shown.session.recordings.prune()
+        assert len(list(paths().traces.iterdir())) == 1  # it can be brought back
+        shown.session.store._purge(math.inf)
         shown.session.recordings.prune()
         assert list(paths().traces.iterdir()) == []
