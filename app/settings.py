@@ -71,7 +71,7 @@ class Settings(BaseSettings):
     @field_validator("keys", mode="before")
     @classmethod
     def _keys_from_json(cls, value: Any) -> Any:
-        return json.loads(value) if isinstance(value, str) else value
+        return _flat(json.loads(value) if isinstance(value, str) else value)
 
     def decoding(self) -> dict[str, Any]:
         """The `config` of a chat request: the preset and what the user set besides it."""
@@ -225,6 +225,18 @@ class SettingsFile:
             why = self.notices.pop() if len(self.notices) > count else ""
             raise SettingsError(f"The change holds until you quit: {why}")
         return text
+
+
+def _flat(keys: Any) -> Any:
+    """`chat.again = "f9"` without quotes around its name is a table in TOML, and means the same."""
+    if not isinstance(keys, dict):
+        return keys
+    flat: dict[str, Any] = {}
+    for name, value in keys.items():
+        inner = _flat(value) if isinstance(value, dict) else None
+        more = {name: value} if inner is None else {f"{name}.{k}": v for k, v in inner.items()}
+        flat.update(more)
+    return flat
 
 
 def _settings(values: dict[str, Any]) -> Settings:

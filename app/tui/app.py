@@ -17,10 +17,11 @@ from textual.theme import Theme
 
 from app import draft
 from app.client import EngineClient
+from app.logs import all_tails
 from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
-from app.tui import status, tabs
+from app.tui import clipboard, status, tabs
 from app.tui.commands import commands
 from app.tui.engine_link import EngineLink
 from app.tui.hangup import on_hangup
@@ -31,8 +32,6 @@ from app.tui.screens.tab import TabScreen
 from app.tui.session import ChatSession
 from app.tui.state import Problem
 from app.tui.widgets.bars import TopBar
-
-LOG_TAIL = 20_000
 
 
 class OrlChat(Program):
@@ -59,7 +58,7 @@ class OrlChat(Program):
         doctor: Sequence[str] | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> None:
-        super().__init__(file.settings)
+        super().__init__(file)
         self.chat = ChatScreen()
         self.session = ChatSession(store, file, self.chat)
         self.link = EngineLink(self.session, model, make_client)
@@ -82,7 +81,8 @@ class OrlChat(Program):
 
     def _begin(self) -> None:
         self.chat.draft = draft.take(paths().draft)
-        notices = [("Settings", notice) for notice in self.session.file.notices]
+        said = [*self.session.file.notices, *self.key_notices]
+        notices = [("Settings", notice) for notice in said]
         if self.theme != self.wanted_theme:
             words = f"There is no theme {self.wanted_theme!r}; Ctrl+P, Theme lists them."
             notices.append(("Settings", words))
@@ -148,29 +148,33 @@ class OrlChat(Program):
         """What this machine can do, and which model to use."""
         self.models.show()
 
+    def action_bug_report(self) -> None:
+        """What a report needs, without what is private."""
+        from app.bug_report import facts
+        from app.tui.screens.bug_report import BugReportScreen
+
+        engine = status.engine_facts(self.session.engine)
+        screen = (
+            f"{self.size.width} x {self.size.height}, {self.console.color_system or 'no colour'}"
+        )
+        about = facts(self.session.file, engine, screen, self.session.store.notice)
+        self.push_screen(BugReportScreen(about))
+
     def action_log(self) -> None:
         """The end of both logs."""
         from app.tui.screens.text import TextScreen
 
-        self.push_screen(TextScreen("Log", _logs(), at_end=True))
+        self.push_screen(TextScreen("Log", all_tails(), at_end=True))
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """By OSC 52, and inside tmux by tmux."""
+        super().copy_to_clipboard(text)
+        if clipboard.in_tmux():
+            self.run_worker(clipboard.hand_to_tmux(text), group="clipboard", exclusive=True)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What Ctrl+P offers."""
         return commands(self)
-
-
-def _logs() -> str:
-    parts = []
-    for path in (paths().log, paths().engine_log):
-        try:
-            with open(path, "rb") as file:
-                size = file.seek(0, 2)
-                file.seek(max(0, size - LOG_TAIL))
-                text = file.read().decode("utf-8", "replace")
-        except OSError as error:
-            text = f"({error.strerror})"
-        parts.append(f"{path}\n\n{text.strip() or '(empty)'}")
-    return "\n\n\n".join(parts)
 
 
 def run(

@@ -6,6 +6,7 @@ screen.
 
 import logging
 import traceback
+from collections.abc import Mapping
 from typing import ClassVar
 
 from rich.text import Text
@@ -14,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.color import Color
 
 from app.paths import paths
-from app.settings import Settings
+from app.settings import SettingsFile
 from app.terminal import is_ascii_only, is_without_drawing
 from app.tui.ascii_only import AsciiOnly
 from app.tui.theme import DEFAULT, THEMES, sixteen_colours
@@ -39,8 +40,10 @@ class Program(App[int]):
         Binding("ctrl+q", "quit", "quit", id="quit", priority=True, tooltip="quit, at once"),
     ]
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, file: SettingsFile) -> None:
         super().__init__()
+        self._file = file
+        settings = file.settings
         for theme in THEMES:
             self.register_theme(theme)
         chosen = "theme" in settings.model_fields_set
@@ -49,7 +52,18 @@ class Program(App[int]):
         if strict or settings.ascii or is_without_drawing():
             self._filters.append(AsciiOnly(strict=strict))
             self.add_class("-ascii")
-        self.set_keymap(settings.keys)
+        self._chosen_keys, self.key_notices = self._choose_keys(settings.keys)
+
+    def _choose_keys(self, chosen: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+        """Let the keys of the settings hold; those that do, and words about the others."""
+        if not chosen:
+            return {}, []
+        from app.tui import keys
+
+        known = keys.rebindable()
+        good, words = keys.check(chosen, known)
+        self.set_keymap(keys.complete(good, known))
+        return good, words
 
     def wear_theme(self) -> None:
         """The theme that is wanted, or ours where there is none of that name."""
@@ -67,15 +81,19 @@ class Program(App[int]):
 
     def action_help(self) -> None:
         """The keys in force here, and the numbers."""
-        from app.tui.screens.help import HelpScreen, key_lines
+        from app.tui import keys
+        from app.tui.screens.help import HelpScreen, key_lines, other_lines
 
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss()
             return
         actives = sorted(self.screen.active_bindings.values(), key=declared)
         bindings = [active.binding for active in actives]
-        keys, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
-        self.push_screen(HelpScreen(keys, editing))
+        here, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
+        shown = {binding.id for binding in bindings}
+        others = [other for other in keys.rebindable() if other.id not in shown]
+        elsewhere = other_lines(others, self._chosen_keys)
+        self.push_screen(HelpScreen(here, elsewhere, editing, self._file.path))
 
     def _handle_exception(self, error: Exception) -> None:
         """A key that comes while the program is closing finds no screen: that is no failure."""

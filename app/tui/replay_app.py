@@ -2,7 +2,7 @@
 
 from textual.screen import Screen
 
-from app.settings import Settings, SettingsFile
+from app.settings import SettingsFile
 from app.trace import Recording, read_recording
 from app.tui.film import Film
 from app.tui.program import Program
@@ -14,10 +14,10 @@ class ReplayProgram(Program):
 
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, recording: Recording, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, recording: Recording, file: SettingsFile) -> None:
+        super().__init__(file)
         films = [Film.of(answer, recording.ready) for answer in recording.answers]
-        self._replay = ReplayScreen(films, settings)
+        self._replay = ReplayScreen(films, file.settings)
 
     def get_default_screen(self) -> Screen[None]:
         """The replay."""
@@ -30,7 +30,7 @@ class ReplayProgram(Program):
 
 def run(path: str) -> int:
     """Show the trace at `path` until the user leaves; the exit code. Raises TraceError."""
-    settings = SettingsFile.open().settings
-    program = ReplayProgram(read_recording(path), settings)
-    code = program.run(mouse=settings.mouse)
+    file = SettingsFile.open()
+    program = ReplayProgram(read_recording(path), file)
+    code = program.run(mouse=file.settings.mouse)
     return program.return_code or code or 0

@@ -74,7 +74,7 @@ def test_sixteen_colours_show_how_sure_the_model_was(home: Path) -> None:
     terminal.type("What can you do?")
     terminal.keys("Enter")
     terminal.wait(finished)
-    terminal.keys("F9")
+    terminal.keys("F6")
     terminal.wait("Block 1 · step 1 of")
     assert "38;5" not in terminal.tmux("capture-pane", "-p", "-e")
     assert 92 in terminal.colours()  # bright green: sure

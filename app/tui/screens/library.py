@@ -79,9 +79,12 @@ class LibraryScreen(TabScreen):
                 options.replace_option_prompt(id, self._line(id))
             return
         at = options.highlighted
-        options.clear_options()
-        options.add_options(Option(self._line(id), id=id) for id in self._found)
-        options.highlighted = min(at or 0, options.option_count - 1)
+        # Said here and not when the message comes: something else may have been said by then.
+        with options.prevent(OptionList.OptionHighlighted):
+            options.clear_options()
+            options.add_options(Option(self._line(id), id=id) for id in self._found)
+            options.highlighted = min(at or 0, options.option_count - 1)
+        self._about(self._marked or "")
 
     def _line(self, id: str) -> Text:
         """A model, or an adapter under its own mark."""
@@ -110,8 +113,11 @@ class LibraryScreen(TabScreen):
         event.stop()
         if event.option_id == self._doomed:
             return  # a key was faster than this message
+        self._about(event.option_id or "")
+
+    def _about(self, id: str) -> None:
         self._doomed = None
-        item = self._found.get(event.option_id or "")
+        item = self._found.get(id)
         if isinstance(item, LibraryModel):
             parts = [item.revision and f"revision {item.revision[:12]}", str(item.path or "")]
             self._tell("  ".join(part for part in parts if part))

@@ -45,7 +45,7 @@ class ReplayScreen(Screen[None], inherit_bindings=False):
         _key("minus", "faster(-1)", "slower", "slower", "slower"),
         _key("home", "go(0)", "first", "first", "the first step"),
         _key("end", "go(-1)", "last", "last", "the end"),
-        _key("f8", "layout", "grid/text", "layout", "the block: a grid, or running text"),
+        _key("f7", "layout", "grid/text", "layout", "the block: a grid, or running text"),
         _key("e", "json", "JSON", "json", "save all steps and figures as JSON"),
         _key("s", "svg", "SVG", "svg", "save this picture as SVG"),
         _key("n", "film(1)", "next answer", "next_answer", "the next answer of the recording"),

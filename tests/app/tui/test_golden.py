@@ -80,7 +80,7 @@ async def test_an_answer_that_is_complete_and_its_replay(tmp_path: Path) -> None
     async with program(tmp_path) as shown:
         await told(shown)
         await check(shown, "chat-done")
-        await shown.press("f9")
+        await shown.press("f6")
         await opened(shown, ReplayScreen)
         await shown.press("down", "right", "right")
         await check(shown, "replay")

@@ -25,7 +25,7 @@ async def replaying(shown: Window) -> ReplayScreen:
     await shown.ready()
     await shown.ask("How many?")
     await shown.answered()
-    await shown.press("f9")
+    await shown.press("f6")
     await shown.until(lambda: isinstance(shown.app.screen, ReplayScreen))
     await shown.shows("Block 1 · step 1 of 4")
     screen = shown.app.screen
@@ -54,7 +54,7 @@ async def test_every_step_of_the_last_answer_forwards_and_back(trace: Path) -> N
         await shown.shows("2 steps/s")
         assert await shown.pilot.click(HeatStrip, offset=(6, 1))
         await shown.shows("Block 2 · step 3 of 4")
-        await shown.press("f8")
+        await shown.press("f7")
         await shown.until(lambda: screen.query_one(BlockView).has_class("-text"))
         await shown.press("escape")
         await shown.until(lambda: shown.app.screen is shown.app.chat)
@@ -66,8 +66,8 @@ async def test_json_and_svg_are_saved_where_one_is(
     monkeypatch.chdir(tmp_path)
     async with window(trace) as shown:
         await shown.ready()
-        await shown.press("f9")
-        await shown.shows("No answer of this chat was recorded.")
+        await shown.press("f6")
+        await shown.shows("No answer here was recorded.")
         await replaying(shown)
         await shown.press("e")
         await shown.until(lambda: list(tmp_path.glob("orl-chat-replay-*.json")))
@@ -90,7 +90,7 @@ async def test_an_answer_of_an_earlier_session_is_replayed_from_its_file(trace: 
     async with window(trace) as shown:
         shown.app.chat.open(chat, "again")
         await shown.until(lambda: shown.session.conversation.entries)
-        await shown.press("f9")
+        await shown.press("f6")
         await shown.shows("Block 1 · step 1 of 4")
         await shown.press("escape")
         shown.session.delete(chat)

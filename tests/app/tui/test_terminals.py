@@ -127,7 +127,7 @@ async def test_no_color_leaves_every_state_its_mark(
         await shown.ready()
         await shown.ask("Go")
         await shown.answered()
-        await shown.press("f9")
+        await shown.press("f6")
         await shown.press("right", "right", "right")
         await shown.shows("Block 1 · step 4 of 4")
         segments = [s for strip in shown.app.screen._compositor.render_strips() for s in strip]
@@ -150,7 +150,7 @@ async def test_confidence_colours_can_be_turned_off(tmp_path: Path) -> None:
         await shown.ready()
         await shown.ask("Go")
         await shown.answered()
-        await shown.press("f9")
+        await shown.press("f6")
         await shown.shows("Block 1 · step 1 of 4")
         block = shown.app.screen.query_one(BlockView)
         plain = block.get_component_rich_style("block--set").color
