@@ -36,6 +36,7 @@ class Rebindable:
 def rebindable() -> list[Rebindable]:
     """Every binding that can get another key."""
     from app.tui.app import OrlChat
+    from app.tui.program import Program
     from app.tui.screens import (
         attach,
         bug_report,
@@ -53,6 +54,7 @@ def rebindable() -> list[Rebindable]:
     from app.tui.widgets.transcript import Transcript
 
     places: list[tuple[type[DOMNode], tuple[str, ...]]] = [
+        (Program, (PROGRAM,)),
         (OrlChat, (PROGRAM,)),
         (chat.ChatScreen, (CHAT,)),
         (Prompt, (CHAT, "prompt")),

@@ -121,7 +121,7 @@ async def test_a_download(tmp_path: Path) -> None:
 
 
 async def test_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.tui.app._logs", lambda: LOG)
+    monkeypatch.setattr("app.tui.app.all_tails", lambda: LOG)
     async with program(tmp_path) as shown:
         await shown.press("ctrl+l")
         await opened(shown, TextScreen)

@@ -52,7 +52,7 @@ async def test_resizing_while_an_answer_is_written(tmp_path: Path) -> None:
             await shown.pilot.resize_terminal(width, height)
             assert widths(shown) == {width}
             count += 1
-        assert count > 1
+        assert count > 0
         await shown.pilot.resize_terminal(200, 60)
         await shown.answered()
         assert shown.session.conversation.entries[-1].content == PLAIN * 6
