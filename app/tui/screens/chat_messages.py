@@ -23,6 +23,8 @@ class ChatMessages(ChatView):
         session, talk = self.session, self.session.conversation
         selected = self.query_one(Transcript).selected
         match action:
+            case "replay":
+                useful = bool(talk.entries)
             case "again" | "edit":
                 useful = session.turn is None and bool(talk.entries)
             case "go_on":

@@ -71,6 +71,7 @@ async def check(shown: Window, name: str, sizes: Sequence[tuple[int, int]] = SIZ
     wrong = []
     for width, height in sizes:
         await shown.pilot.resize_terminal(width, height)
+        await shown.until(lambda size=(width, height): _drawn_at(shown) == size)
         path = FOLDER / f"{name}.{width}x{height}.txt"
         if os.environ.get("GOLDEN") == "rewrite":
             path.write_text(await _settled(shown) + "\n", encoding="utf-8")
@@ -92,6 +93,12 @@ async def _difference(shown: Window, path: Path) -> str:
             return "\n".join(difflib.unified_diff(*lines, lineterm="", n=0))
         await asyncio.sleep(0.02)
     return ""
+
+
+def _drawn_at(shown: Window) -> tuple[int, int]:
+    """The size that the screen was drawn for."""
+    strips = shown.app.screen._compositor.render_strips()
+    return max(strip.cell_length for strip in strips), len(strips)
 
 
 async def _settled(shown: Window) -> str:

@@ -98,6 +98,7 @@ async def test_the_list_of_chats(tmp_path: Path) -> None:
 
 async def test_help(tmp_path: Path) -> None:
     async with program(tmp_path) as shown:
+        shown.session.file.path = Path("/home/me/.config/orl-chat/config.toml")
         await shown.press("f1")
         await opened(shown, HelpScreen)
         await check(shown, "help")

@@ -65,9 +65,6 @@ async def test_json_and_svg_are_saved_where_one_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     async with window(trace) as shown:
-        await shown.ready()
-        await shown.press("f6")
-        await shown.shows("No answer here was recorded.")
         await replaying(shown)
         await shown.press("e")
         await shown.until(lambda: list(tmp_path.glob("orl-chat-replay-*.json")))
@@ -93,6 +90,11 @@ async def test_an_answer_of_an_earlier_session_is_replayed_from_its_file(trace: 
         await shown.press("f6")
         await shown.shows("Block 1 · step 1 of 4")
         await shown.press("escape")
+        (recording,) = paths().traces.iterdir()
+        hidden = recording.rename(recording.with_name("elsewhere"))
+        await shown.press("f6")
+        await shown.shows("No answer here was recorded.")
+        hidden.rename(recording)
         shown.session.delete(chat)
         shown.session.recordings.prune()
         assert len(list(paths().traces.iterdir())) == 1  # it can be brought back
