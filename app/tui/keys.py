@@ -39,11 +39,14 @@ def rebindable() -> list[Rebindable]:
     from app.tui.program import Program
     from app.tui.screens import (
         attach,
+        bench,
         bug_report,
         chat,
         chats,
         download,
         help,
+        keys,
+        library,
         models,
         replay,
         speed,
@@ -51,6 +54,7 @@ def rebindable() -> list[Rebindable]:
         text,
     )
     from app.tui.widgets.prompt import Prompt
+    from app.tui.widgets.settings_list import SettingsOptions
     from app.tui.widgets.transcript import Transcript
 
     places: list[tuple[type[DOMNode], tuple[str, ...]]] = [
@@ -73,6 +77,12 @@ def rebindable() -> list[Rebindable]:
         (replay.ReplayScreen, ("replay",)),
         (tab.TabScreen, ("tab",)),
         (speed.SpeedScreen, ("tab", "speed")),
+        (bench.BenchScreen, ("bench",)),
+        (keys.KeysScreen, ("keys",)),
+        (keys.KeyList, ("keys", "list")),
+        (library.LibraryScreen, ("tab", "library")),
+        (library.ModelList, ("tab", "library", "list")),
+        (SettingsOptions, ("tab", "library", "settings")),
     ]
     return [found for node, scope in places for found in _of(node, scope)]
 

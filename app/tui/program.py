@@ -52,18 +52,18 @@ class Program(App[int]):
         if strict or settings.ascii or is_without_drawing():
             self._filters.append(AsciiOnly(strict=strict))
             self.add_class("-ascii")
-        self._chosen_keys, self.key_notices = self._choose_keys(settings.keys)
+        self.chosen_keys: dict[str, str] = {}
+        self.key_notices: list[str] = []
+        if settings.keys:
+            self.hold_keys(settings.keys)
 
-    def _choose_keys(self, chosen: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """Let the keys of the settings hold; those that do, and words about the others."""
-        if not chosen:
-            return {}, []
+    def hold_keys(self, chosen: Mapping[str, str]) -> None:
+        """Let chosen keys hold, those that can; there are words about the others."""
         from app.tui import keys
 
         known = keys.rebindable()
-        good, words = keys.check(chosen, known)
-        self.set_keymap(keys.complete(good, known))
-        return good, words
+        self.chosen_keys, self.key_notices = keys.check(chosen, known)
+        self.set_keymap(keys.complete(self.chosen_keys, known))
 
     def wear_theme(self) -> None:
         """The theme that is wanted, or ours where there is none of that name."""
@@ -92,7 +92,7 @@ class Program(App[int]):
         here, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
         shown = {binding.id for binding in bindings}
         others = [other for other in keys.rebindable() if other.id not in shown]
-        elsewhere = other_lines(others, self._chosen_keys)
+        elsewhere = other_lines(others, self.chosen_keys)
         self.push_screen(HelpScreen(here, elsewhere, editing, self._file.path))
 
     def _handle_exception(self, error: Exception) -> None:

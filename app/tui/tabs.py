@@ -25,7 +25,7 @@ class Tab:
 
 TABS = (
     Tab(CHAT, "f2", "Chat", "the chat"),
-    Tab("speed", "f3", "Speed", "the last answers' figures"),
+    Tab("speed", "f3", "Speed", "the last answers' figures, and a benchmark"),
     Tab("models", "f5", "Models & settings", "models on this machine, and every setting"),
 )
 

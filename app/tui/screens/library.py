@@ -20,6 +20,7 @@ from app.tui.screens.tab import TabScreen
 from app.tui.widgets.settings_list import SettingsList
 
 NAME, SIZE = 34, 9
+KEYS = "put actions on other keys"
 MACHINE = "what this machine can do"
 IN_USE, OTHER = "\u25cf", " "
 
@@ -40,6 +41,7 @@ class LibraryScreen(TabScreen):
     TAB = "models"
     AUTO_FOCUS = "ModelList"
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f6", "keys", "keys", id="library.keys", tooltip=KEYS),
         Binding("f7", "machine", "machine", id="library.machine", tooltip=MACHINE),
     ]
 
@@ -183,6 +185,13 @@ class LibraryScreen(TabScreen):
     def on_settings_list_changed(self, event: SettingsList.Changed) -> None:
         """Some settings have an effect at once."""
         self.program.setting_changed(event.name)
+
+    def action_keys(self) -> None:
+        """Other keys for the actions."""
+        from app.tui.screens.keys import KeysScreen
+
+        program = self.program
+        self.app.push_screen(KeysScreen(program.session.file, program.hold_keys))
 
     def action_machine(self) -> None:
         """The look at the machine, with the choices of the first start."""

@@ -87,12 +87,29 @@ async def _difference(shown: Window, path: Path) -> str:
     """Nothing once the screen is as the file has it; else, in the end, what differs."""
     wanted = path.read_text(encoding="utf-8").rstrip("\n") if path.exists() else ""
     give_up = time.monotonic() + (PATIENCE if wanted else 0.0)
-    while shown.text.rstrip("\n") != wanted:
+    while _text(shown) != wanted:
         if time.monotonic() > give_up:
-            lines = (wanted.split("\n"), shown.text.split("\n"), path.name, "the screen")
+            lines = (wanted.split("\n"), _text(shown).split("\n"), path.name, "the screen")
             return "\n".join(difflib.unified_diff(*lines, lineterm="", n=0))
         await asyncio.sleep(0.02)
     return ""
+
+
+def _text(shown: Window) -> str:
+    """What is drawn; of a window over another screen the window and the keys alone, because what
+    lies behind it is laid out again when it pleases."""
+    over = shown.app.screen.query(".window")
+    if not over:
+        return shown.text.rstrip("\n")
+    region = over.first().region
+    strips = shown.app.screen._compositor.render_strips()
+    lines = [
+        " " * region.x + strip.crop(region.x, region.right).text
+        if region.y <= y < region.bottom
+        else ""
+        for y, strip in enumerate(strips[:-1])
+    ]
+    return "\n".join(line.rstrip() for line in [*lines, strips[-1].text])
 
 
 def _drawn_at(shown: Window) -> tuple[int, int]:
@@ -107,6 +124,7 @@ async def _settled(shown: Window) -> str:
     while same < 20:
         await shown.pilot.pause()
         await asyncio.sleep(0.02)
-        same = same + 1 if shown.text == before else 0
-        before = shown.text
-    return before.rstrip("\n")
+        now = _text(shown)
+        same = same + 1 if now == before else 0
+        before = now
+    return before

@@ -14,6 +14,7 @@ from app.hub.cache import RepoCache
 from app.library import LibraryError
 from app.models import DEFAULT_REPO
 from app.paths import paths
+from app.tui.screens.keys import KeyList, KeysScreen
 from app.tui.screens.library import LibraryScreen, ModelList
 from app.tui.setting_rows import GROUPS
 from app.tui.widgets.settings_list import SettingsOptions
@@ -180,3 +181,38 @@ async def test_every_setting_can_be_reached(trace: Path, hub: Path, size: tuple[
             await shown.shows(f"{label}: ")
         assert options.option_count == len(names) + len(GROUPS)
         await asyncio.sleep(0)
+
+
+async def test_a_key_is_changed_and_given_back(trace: Path, hub: Path) -> None:
+    async with window(trace) as shown:
+        await open_tab(shown)
+        await shown.press("f6")
+        await shown.shows("the key it came with")
+        screen = shown.app.screen
+        assert isinstance(screen, KeysScreen)
+        options = screen.query_one(KeyList)
+        options.highlighted = options.get_option_index("chat.new")
+        await shown.press("enter")
+        await shown.shows("Press the new key for chat.new")
+        await shown.press("ctrl+o")
+        await shown.shows("chat.new cannot be 'ctrl+o'")
+        await shown.press("enter")
+        await shown.shows("Press the new key for chat.new")
+        await shown.press("f9")
+        await shown.until(lambda: shown.session.settings.keys == {"chat.new": "f9"})
+        assert tomllib.loads(paths().settings.read_text())["keys"] == {"chat.new": "f9"}
+        await shown.press("escape")
+        await shown.until(lambda: isinstance(shown.app.screen, LibraryScreen))
+        await shown.press("escape")
+        await shown.ask("Hello")
+        await shown.answered()
+        await shown.press("f9")
+        await shown.until(lambda: not shown.session.conversation.entries)
+        await open_tab(shown)
+        await shown.press("f6")
+        await shown.shows("the key it came with")
+        assert isinstance(shown.app.screen, KeysScreen)
+        options = shown.app.screen.query_one(KeyList)
+        options.highlighted = options.get_option_index("chat.new")
+        await shown.press("backspace")
+        await shown.until(lambda: shown.session.settings.keys == {})
