@@ -5,7 +5,7 @@ read here: whoever shows says how much time went by.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.protocol import Block, Done, Ready, Step
@@ -89,26 +89,26 @@ class Film:
 
 def _frames(steps: Sequence[Step], blocks: Sequence[Block]) -> list[Frame]:
     found = [Frame(s.block, s.step, s.slots, s.seconds) for s in steps]
+    last = {step.block: step.slots for step in steps}
     for block in blocks:
-        last = next((step for step in reversed(steps) if step.block == block.index), None)
-        slots = last.slots if last is not None else []
+        slots = last.get(block.index, [])
         found.append(Frame(block.index, block.steps, slots, block.elapsed, final=True))
     return sorted(found, key=lambda frame: (frame.block, frame.final, frame.step))
 
 
 def _spread(steps: Sequence[Step], blocks: Sequence[Block]) -> tuple[list[Step], bool]:
     """Steps that all came at the end of their block, evenly over it; and whether any did."""
+    by_block: dict[int, list[Step]] = {}
+    for step in steps:
+        by_block.setdefault(step.block, []).append(step)
     timed: dict[tuple[int, int], float] = {}
     for block in blocks:
-        mine = [step for step in steps if step.block == block.index]
+        mine = by_block.get(block.index, [])
         if len(mine) > 1 and len({step.seconds for step in mine}) == 1:
             begin = mine[0].seconds - block.seconds
             for number, step in enumerate(mine, start=1):
                 timed[step.block, step.step] = begin + block.seconds * number / len(mine)
-    moved = [
-        Step(**{**vars(step), "seconds": timed.get((step.block, step.step), step.seconds)})
-        for step in steps
-    ]
+    moved = [replace(s, seconds=timed.get((s.block, s.step), s.seconds)) for s in steps]
     return moved, bool(timed)
 
 

@@ -35,11 +35,13 @@ class HeatStrip(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._blocks: list[Block] = []
+        self._most = 0
         self._at: tuple[int, int] | None = None
 
     def show(self, blocks: Sequence[Block]) -> None:
         """Take another answer's blocks."""
         self._blocks, self._at = list(blocks), None
+        self._most = heat.top(self._blocks)
         self.refresh()
 
     def mark(self, block: int, step: int) -> None:
@@ -61,7 +63,7 @@ class HeatStrip(Widget):
         width, index = self.content_size.width, self._first() + y
         if index >= len(self._blocks):
             return Strip.blank(width, self.rich_style)
-        row = heat.row(self._blocks[index], width, heat.top(self._blocks), self._at)
+        row = heat.row(self._blocks[index], width, self._most, self._at)
         strip = Strip([self._segment(span) for span in row])
         return strip.adjust_cell_length(width).apply_style(self.rich_style)
 
