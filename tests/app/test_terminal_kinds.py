@@ -122,3 +122,14 @@ def test_the_window_changes_its_size_while_an_answer_is_written(home: Path) -> N
             screen.splitlines()[-1].rstrip()) in range(wide - 2, wide + 1))  # fmt: skip
     terminal.wait("speed not measured")
     assert "62 tok" in terminal.screen()
+
+
+def test_a_recording_is_shown_step_by_step(home: Path) -> None:
+    recording = ROOT / "tests/app/tui/golden/answer.jsonl"
+    terminal = Kind(home, size=(80, 24))
+    terminal.start("replay", str(recording), "--tui")
+    terminal.wait("Block 1 · step 1 of 2")
+    terminal.keys("Down", "Right")
+    terminal.wait("Block 2 · step 2 of 12")
+    terminal.keys("q")
+    terminal.wait("ended with 0")

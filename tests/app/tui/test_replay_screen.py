@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from app.paths import paths
+from app.settings import SettingsFile
+from app.trace import read_recording
+from app.tui.replay_app import ReplayProgram
 from app.tui.screens.replay import ReplayScreen
 from app.tui.widgets.block_view import BlockView
 from app.tui.widgets.heat_strip import HeatStrip
@@ -101,3 +104,17 @@ async def test_an_answer_of_an_earlier_session_is_replayed_from_its_file(trace: 
         shown.session.store._purge(math.inf)
         shown.session.recordings.prune()
         assert list(paths().traces.iterdir()) == []
+
+
+async def test_a_recording_has_a_window_of_its_own(trace: Path) -> None:
+    program = ReplayProgram(read_recording(trace), SettingsFile.open())
+    async with program.run_test(size=(80, 24)) as pilot:
+        screen = program.screen
+        assert isinstance(screen, ReplayScreen)
+        assert screen.projector.film.source == "demo · cpu"
+        first = screen.projector.film
+        await pilot.press("n")
+        assert screen.projector.film is not first
+        assert [block.text for block in screen.projector.film.blocks] == ["Short."]
+        await pilot.press("end", "q")
+    assert program.return_code == 0
