@@ -154,6 +154,10 @@ class Store(StoreFile):
         )
         return [_message(row) for row in reversed(rows)]
 
+    def questions(self, limit: int) -> list[str]:
+        """What the user sent last in all chats, oldest first."""
+        return [row[0] for row in reversed(self._read(store_tree.QUESTIONS, (limit,)))]
+
     def add_message(
         self, chat_id: int, role: str, content: str, *, after: int | None = None
     ) -> int:

@@ -123,7 +123,7 @@ class OrlChat(Program):
 
     def refresh_top(self) -> None:
         """What answers, and how far a download is, in the top bar of the open tab."""
-        answers = status.what_answers(self.session.engine, self.session.settings)
+        answers = status.what_answers(self.session.engine, self.session.settings_here)
         words = " · ".join(part for part in (self.models.words(), answers) if part)
         for screen in self.screen_stack:
             if isinstance(screen, ChatScreen | TabScreen):

@@ -41,6 +41,11 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
             f"Of the last answer; with a message selected: {key}",
             partial(chat.action_copy, what),
         )
+    yield SystemCommand(
+        "Settings of this chat",
+        "Decoding and system prompt (F9)",
+        chat.action_settings,
+    )
     yield SystemCommand("Block view", "Live, slow motion or off (Ctrl+T)", chat.action_block_view)
     yield SystemCommand("Replay", "The last answer, step by step (F6)", chat.action_replay)
     yield SystemCommand("Block layout", "Grid or running text (F7)", chat.action_block_layout)

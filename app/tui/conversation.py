@@ -17,6 +17,7 @@ from app.attachment import split
 from app.chat_settings import ChatSettings
 from app.store import TITLE_LENGTH, Message, Store
 from app.store_schema import NOT_SENT
+from app.tui.figures import number
 
 UNSENT, MOVED, INTERRUPTED = "unsent", "moved", "interrupted"
 CUT_SHORT = ("stopped", "length", "context", "error", INTERRUPTED)
@@ -65,6 +66,14 @@ class Conversation:
     def prompts(self) -> list[str]:
         """What the user has sent, oldest first."""
         return [entry.content for entry in self.entries if entry.role == "user"]
+
+    @property
+    def context(self) -> int | None:
+        """Tokens of the chat as the engine counted them with its last answer; None where no answer
+        says so."""
+        answer = next((e for e in reversed(self.entries) if e.role == "assistant"), None)
+        found = number(answer.stats or {}, "context") if answer is not None else None
+        return None if found is None else int(found)
 
     def asked_by(self, answer: Entry) -> int | None:
         """The stored message that `answer` answers; None while the store has none."""

@@ -42,6 +42,7 @@ def rebindable() -> list[Rebindable]:
         bench,
         bug_report,
         chat,
+        chat_settings,
         chats,
         download,
         help,
@@ -83,6 +84,8 @@ def rebindable() -> list[Rebindable]:
         (library.LibraryScreen, ("tab", "library")),
         (library.ModelList, ("tab", "library", "list")),
         (SettingsOptions, ("tab", "library", "settings")),
+        (chat_settings.ChatSettingsScreen, ("chat_settings",)),
+        (chat_settings.PromptList, ("chat_settings", "library")),
     ]
     return [found for node, scope in places for found in _of(node, scope)]
 
@@ -134,7 +137,7 @@ def _problem(id: str, text: str, by_id: Mapping[str, Rebindable]) -> str | None:
     for key in _split(text) or [text]:
         if not is_key(key):
             return (
-                f"{id} cannot be {key!r}, which is no key (ctrl+g, f9 and alt+enter are); "
+                f"{id} cannot be {key!r}, which is no key (ctrl+g, f10 and alt+enter are); "
                 f"it stays {own}."
             )
         if len(key) == 1 and by_id[id].scope[-1] in TYPED_INTO:

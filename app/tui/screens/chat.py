@@ -40,6 +40,9 @@ class ChatScreen(ChatMessages):
         _key("ctrl+t", "block_view", "view", "view.block", VIEW_HELP),
         _key("f7", "block_layout", "grid/text", "view.layout", LAYOUT_HELP),
         _key("f6", "replay", "replay", "view.replay", REPLAY_HELP),
+        _key(
+            "f9", "settings", "settings", "chat.settings", "this chat's decoding and system prompt"
+        ),
         _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
         _key("ctrl+o", "open_chat", "chats", "chat.open", "search, open, rename, delete"),
     ]
@@ -103,6 +106,12 @@ class ChatScreen(ChatMessages):
     def on_prompt_erased(self, event: Prompt.Erased) -> None:
         """Backspace in an empty prompt takes back the last file."""
         self.query_one(Attachments).drop()
+
+    def action_settings(self) -> None:
+        """How this chat is decoded, and its system prompt."""
+        from app.tui.screens.chat_settings import ChatSettingsScreen
+
+        self.app.push_screen(ChatSettingsScreen(self.session))
 
     def action_new_chat(self) -> None:
         """An empty chat; what is typed stays."""

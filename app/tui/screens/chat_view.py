@@ -5,18 +5,16 @@ whatever changes asks for a look, and the look takes the state as it is by then.
 """
 
 import time
-from typing import TYPE_CHECKING, cast
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.screen import Screen
 from textual.widgets import Static
 
-from app.attachment import join, split
+from app.attachment import join
 from app.store import ChatSummary
 from app.store_schema import StoreError
 from app.tui import status
-from app.tui.session import ChatSession
+from app.tui.screens.chat_field import ChatField
 from app.tui.state import Problem, Turn
 from app.tui.tabs import CHAT
 from app.tui.widgets.attachments import Attachments
@@ -28,23 +26,17 @@ from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
-if TYPE_CHECKING:
-    from app.tui.app import OrlChat
-
 TICK = 0.25
 """Seconds between looks at the clock while an answer is written."""
 RECENT = 4
-EDITING = "Edit, and send as a new version (esc: leave it as it was)"
 REFUSAL_SECONDS = 3.0
 
 
-class ChatView(Screen[None]):
+class ChatView(ChatField):
     """One conversation, its figures, the open block and the prompt."""
 
     _refusal: str | None = None
     _word: str | None = None
-    _typed: str = ""
-    """What was in the field when editing an earlier message began."""
 
     def compose(self) -> ComposeResult:
         yield TopBar(CHAT)
@@ -59,29 +51,6 @@ class ChatView(Screen[None]):
         yield KeyBar()
         yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
 
-    @property
-    def program(self) -> "OrlChat":
-        """The app, by its own type."""
-        return cast("OrlChat", self.app)
-
-    @property
-    def draft(self) -> str:
-        """What is typed and not sent, with the files that were to go along."""
-        return join(self.query_one(Prompt).text, self.query_one(Attachments).files)
-
-    @draft.setter
-    def draft(self, message: str) -> None:
-        """Put it into the field, unless somebody types already."""
-        if message and not self.draft:
-            text, files = split(message)
-            self.query_one(Prompt).put(text)
-            self.query_one(Attachments).add(*files)
-
-    @property
-    def session(self) -> ChatSession:
-        """The chat behind this screen."""
-        return self.program.session
-
     def on_mount(self) -> None:
         """Everything is drawn before the engine is started."""
         self._clock = self.set_interval(TICK, self.refresh_status, pause=True)
@@ -89,6 +58,10 @@ class ChatView(Screen[None]):
         self.refresh_look()
         self.conversation_changed()
         self.engine_changed()
+
+    def on_resize(self) -> None:
+        """What is drawn by width is drawn again, once the parts have theirs."""
+        self.call_after_refresh(self.refresh_figures)
 
     # --- what the session tells (state.View) --------------------------------------------------
 
@@ -105,6 +78,7 @@ class ChatView(Screen[None]):
         """Draw the conversation on screen."""
         self.call_later(self._draw)
         self.call_later(self._offer_draft)
+        self.refresh_top()
         self.refresh_bindings()
         self.refresh_figures()
         self.refresh_status()
@@ -164,48 +138,6 @@ class ChatView(Screen[None]):
         if not talk.entries and not self.query(WelcomeCard):
             await transcript.show_top(WelcomeCard(self.session.engine, self._recent()))
 
-    def _offer_draft(self) -> None:
-        """A message that did not fit is the user's again."""
-        talk = self.session.conversation
-        if talk.unsent is not None and talk.editing is not None:
-            self.begin_editing(talk.unsent.content)
-            return
-        self._show_editing()
-        if talk.unsent is not None:
-            self.draft = talk.unsent.content
-
-    def begin_editing(self, message: str) -> None:
-        """The field holds `message`, to be sent as a version; what was typed waits."""
-        if not self.query_one(Prompt).border_title:
-            self._typed = self.draft
-        self._fill(message)
-        self.query_one(Prompt).focus()
-
-    def leave_editing(self) -> bool:
-        """What was typed before is in the field again; False when nothing is edited."""
-        talk = self.session.conversation
-        if talk.editing is None:
-            return False
-        talk.editing = None
-        self._bring_back()
-        return True
-
-    def _bring_back(self) -> None:
-        typed, self._typed = self._typed, ""
-        self._fill(typed)
-
-    def _fill(self, message: str) -> None:
-        text, files = split(message)
-        attachments, prompt = self.query_one(Attachments), self.query_one(Prompt)
-        attachments.take_all()
-        attachments.add(*files)
-        prompt.put(text)
-        self._show_editing()
-
-    def _show_editing(self) -> None:
-        editing = self.session.conversation.editing is not None
-        self.query_one(Prompt).border_title = EDITING if editing else ""
-
     async def _sync(self, turn: Turn) -> None:
         answer = self.query_one(Transcript).answer(turn.answer)
         if answer is not None:
@@ -229,8 +161,9 @@ class ChatView(Screen[None]):
         session = self.session
         turn = session.shown_turn
         before = session.before if turn is session.last else session.last
-        self.query_one(LivePanel).show(turn, before, session.engine)
-        self.query_one(LiveLine).show(turn, session.engine)
+        context = session.conversation.context
+        self.query_one(LivePanel).show(turn, before, session.engine, context)
+        self.query_one(LiveLine).show(turn, session.engine, context)
         block = self.query_one(BlockView)
         mode = session.settings.block_view
         seen = mode != "off" and turn is not None and turn.live.picture is not None
@@ -290,9 +223,3 @@ class ChatView(Screen[None]):
     def _forget(self, refusal: str | None, word: str | None) -> None:
         if (self._refusal, self._word) == (refusal, word):
             self._show(None, None)
-
-    def _history(self) -> list[str]:
-        """Prompts of this window and of this chat, each once, the latest last."""
-        said = [*self.session.asked, *self.session.conversation.prompts]
-        prompts = [text for text in (split(message)[0] for message in said) if text.strip()]
-        return list(dict.fromkeys(reversed(prompts)))[::-1]

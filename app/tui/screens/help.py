@@ -21,7 +21,7 @@ WIDTH = 20
 MOST_KEYS = 2
 OTHER_KEYS = (
     "The names on the right are for changing keys: under [keys] in {path} write, say, "
-    'chat.again = "f9", and start orl-chat again.'
+    'chat.again = "f10", and start orl-chat again.'
 )
 
 

@@ -129,11 +129,10 @@ class Transcript(VerticalScroll):
     async def action_select(self, step: int) -> None:
         """The message above or below; first, what is not seen yet of this one."""
         messages = self._messages()
-        if self._marked not in messages:
-            return self.on_focus()
-        assert self._marked is not None
-        if self._read_on(self._marked, step):
-            return None
+        if messages and self._marked not in messages:
+            self._mark(messages[-1])
+        if self._marked is None or not messages or self._read_on(self._marked, step):
+            return
         if step < 0 and self._marked is messages[0] and self._first > 0:
             await self.show_earlier()
             messages = self._messages()
@@ -144,7 +143,6 @@ class Transcript(VerticalScroll):
             self.release_anchor()
             self._mark(messages[index])
             self.call_after_refresh(self._show_edge, messages[index], step)
-        return None
 
     def _read_on(self, widget: Widget, step: int) -> bool:
         """Scroll within a message that goes on beyond the window; False when it does not."""
