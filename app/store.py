@@ -122,10 +122,6 @@ class Store(StoreFile):
 
     # --- messages -------------------------------------------------------------------------------
 
-    def chat_ids(self) -> set[int]:
-        """Every chat there is."""
-        return {id for (id,) in self._read("SELECT id FROM chats", ())}
-
     def messages(self, chat_id: int) -> list[Message]:
         """A chat's chosen path in order, and after it what was never sent; empty for a chat that
         is gone."""
