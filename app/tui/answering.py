@@ -123,7 +123,7 @@ class Answering:
         elif error.kind in ("load", "memory") and not self.engine.usable:
             self.engine = EngineState(Phase.FAILED)
             self.view.engine_changed()
-            self._tell("The model could not be loaded", error, ("restart",))
+            self._tell("The model could not be loaded", error, ("restart", "models"))
         elif error.id is None:
             self._tell("The engine reports a problem", error)
 

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from app.chat_settings import ChatSettings
 from app.settings import Settings, SettingsError, first_fault
-from app.store import Prompt
+from app.store_rows import Prompt
 from app.tui.session import ChatSession
 from app.tui.setting_rows import GROUPS, Group, SettingRow
 

@@ -24,7 +24,9 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     """The commands, most used first."""
     chat = program.chat
     yield SystemCommand("New chat", "Start an empty chat (Ctrl+N)", chat.action_new_chat)
-    yield SystemCommand("Chats", "Search, open, rename, delete (Ctrl+O)", chat.action_open_chat)
+    yield SystemCommand(
+        "Chats", "Search, rename, delete, export, import (Ctrl+O)", chat.action_open_chat
+    )
     yield SystemCommand("Again", "Answer the last question once more (Ctrl+R)", chat.action_again)
     yield SystemCommand(
         "Edit", "The last message; send it as a new version (Ctrl+G)", chat.action_edit

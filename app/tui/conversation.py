@@ -15,7 +15,8 @@ from typing import Any
 
 from app.attachment import split
 from app.chat_settings import ChatSettings
-from app.store import TITLE_LENGTH, Message, Store
+from app.store import TITLE_LENGTH, Store
+from app.store_rows import Message
 from app.store_schema import NOT_SENT
 from app.tui.figures import number
 
@@ -108,8 +109,11 @@ def why_complete(answer: Entry) -> str | None:
     return None
 
 
-def load(store: Store, chat_id: int, title: str) -> Conversation:
-    """A chat from the store; answers that nobody finished are marked as interrupted there."""
+def load(store: Store, chat_id: int, title: str, at: int | None = None) -> Conversation:
+    """A chat from the store, with the message `at` on its path; answers that nobody finished are
+    marked as interrupted there."""
+    if at is not None:
+        store.choose_version(at)
     conversation = Conversation(chat_id, title, settings=store.chat_settings(chat_id))
     reload(store, conversation)
     return conversation

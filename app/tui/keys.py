@@ -55,6 +55,7 @@ def rebindable() -> list[Rebindable]:
         text,
     )
     from app.tui.widgets.prompt import Prompt
+    from app.tui.widgets.search_field import SearchField
     from app.tui.widgets.settings_list import SettingsOptions
     from app.tui.widgets.transcript import Transcript
 
@@ -65,7 +66,7 @@ def rebindable() -> list[Rebindable]:
         (Prompt, (CHAT, "prompt")),
         (Transcript, (CHAT, "conversation")),
         (chats.ChatsScreen, ("chats",)),
-        (chats.SearchField, ("chats", "field")),
+        (SearchField, ("chats", "field")),
         (attach.AttachScreen, ("attach",)),
         (attach.PathField, ("attach", "field")),
         (text.TextScreen, ("text",)),

@@ -221,13 +221,13 @@ class ChatSession(Answering):
         self.conversation = Conversation()
         self.view.conversation_changed()
 
-    def open_chat(self, chat_id: int, title: str) -> None:
-        """Show a chat of the store. Raises StoreError."""
+    def open_chat(self, chat_id: int, title: str, at: int | None = None) -> None:
+        """Show a chat of the store, on a path with the message `at`. Raises StoreError."""
         turn = self.turn
         if turn is not None and turn.conversation.id == chat_id:
             self.conversation = turn.conversation
         else:
-            self.conversation = conversations.load(self.store, chat_id, title)
+            self.conversation = conversations.load(self.store, chat_id, title, at)
         self.view.conversation_changed()
 
     def rename(self, chat_id: int, title: str) -> None:

@@ -5,7 +5,7 @@ from textual.binding import Binding
 from textual.widgets import Button, OptionList
 
 from app.attachment import Attachment
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.tui.screens.chat_messages import ChatMessages
 from app.tui.state import Problem
@@ -18,6 +18,7 @@ from app.tui.widgets.welcome_card import WelcomeCard
 
 REPLAY_HELP = "an answer step by step: the selected one, else the last"
 LAYOUT_HELP = "the open block: a grid, or running text"
+CHATS_HELP = "search, open, rename, delete, export, import"
 LEAVE_HELP = "from the field to the conversation, where messages are selected, and back"
 VIEW_HELP = "the open block: live, in slow motion, not at all"
 
@@ -44,7 +45,7 @@ class ChatScreen(ChatMessages):
             "f9", "settings", "settings", "chat.settings", "this chat's decoding and system prompt"
         ),
         _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
-        _key("ctrl+o", "open_chat", "chats", "chat.open", "search, open, rename, delete"),
+        _key("ctrl+o", "open_chat", "chats", "chat.open", CHATS_HELP),
     ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -63,10 +64,11 @@ class ChatScreen(ChatMessages):
         """A chat of the start card."""
         self.open(event.chat.id, event.chat.title)
 
-    def open(self, chat_id: int, title: str) -> None:
-        """Show a chat of the store."""
+    def open(self, chat_id: int, title: str, at: int | None = None) -> None:
+        """Show a chat of the store, at its end or at a message that a search found."""
         try:
-            self.session.open_chat(chat_id, title)
+            self.session.open_chat(chat_id, title, at)
+            self.found = at
         except StoreError as error:
             self.problem(Problem("The chat cannot be opened", str(error)))
         self.query_one(Prompt).focus()
@@ -122,11 +124,10 @@ class ChatScreen(ChatMessages):
         """The list of chats."""
         from app.tui.screens.chats import ChatsScreen
 
-        def opened(chat: ChatSummary | None) -> None:
-            if chat is not None:
-                self.open(chat.id, chat.title)
+        def opened(chat: ChatSummary) -> None:
+            self.open(chat.id, chat.title, chat.hit.message_id if chat.hit else None)
 
-        self.app.push_screen(ChatsScreen(self.session), opened)
+        self.app.push_screen(ChatsScreen(self.session, opened))
 
     def action_block_view(self) -> None:
         """Live, slow motion, off, and round again."""

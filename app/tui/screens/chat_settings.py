@@ -10,7 +10,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static, TextArea
 from textual.widgets.option_list import Option
 
-from app.store import Prompt
+from app.store_rows import Prompt
 from app.store_schema import StoreError
 from app.text import printable
 from app.tui.chat_values import BUILT_IN, CHAT_GROUPS, ChatValues, library, name_of

@@ -8,10 +8,9 @@ import time
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.widgets import Static
 
 from app.attachment import join
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.tui import status
 from app.tui.screens.chat_field import ChatField
@@ -23,6 +22,7 @@ from app.tui.widgets.block_view import BlockPicture, BlockView
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.live_panel import LiveLine, LivePanel
 from app.tui.widgets.prompt import Prompt
+from app.tui.widgets.too_small import TooSmall
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
@@ -36,6 +36,8 @@ class ChatView(ChatField):
     """One conversation, its figures, the open block and the prompt."""
 
     _refusal: str | None = None
+    found: int | None = None
+    """The message that a search found, until it is shown."""
     _word: str | None = None
 
     def compose(self) -> ComposeResult:
@@ -49,7 +51,7 @@ class ChatView(ChatField):
         yield Prompt(self._history, self.ask)
         yield StatusLine()
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
+        yield TooSmall()
 
     def on_mount(self) -> None:
         """Everything is drawn before the engine is started."""
@@ -135,6 +137,9 @@ class ChatView(ChatField):
             if talk.entries:
                 await self.query(WelcomeCard).remove()
             await transcript.sync(talk)
+        found, self.found = self.found, None
+        if found is not None:
+            await transcript.show_found(found)
         if not talk.entries and not self.query(WelcomeCard):
             await transcript.show_top(WelcomeCard(self.session.engine, self._recent()))
 

@@ -21,6 +21,7 @@ from app.tui.spark import meter
 from app.tui.widgets.bars import KeyBar, TopBar
 from app.tui.widgets.block_view import BlockPicture, BlockView, Layout
 from app.tui.widgets.heat_strip import HeatStrip
+from app.tui.widgets.too_small import TooSmall
 
 TICK = 1 / 15
 """Seconds between two pictures, at most as many as while an answer is written."""
@@ -70,7 +71,7 @@ class ReplayScreen(Screen[None], inherit_bindings=False):
         yield Static(id="note", markup=False)
         yield Static(id="place", markup=False)
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
+        yield TooSmall()
 
     def on_mount(self) -> None:
         """The first picture, standing still."""

@@ -9,7 +9,7 @@ from textual.containers import Horizontal, Vertical
 
 from app.models import DEMO
 from app.protocol import Ready
-from app.store import Message
+from app.store_rows import Message
 from app.store_schema import StoreError
 from app.tui import panel, speed
 from app.tui.exports import export_path

@@ -47,6 +47,11 @@ class MessageWidget(Widget):
         """Select it."""
         self.post_message(self.Clicked(self))
 
+    def mark_found(self) -> None:
+        """Be what a search found, as long as it is mounted."""
+        self.add_class("-found")
+        self.border_title = "found"
+
     def select(self, selected: bool) -> None:
         """Be the message that the keys act on, or no longer."""
         self.set_class(selected, "-selected")

@@ -16,6 +16,7 @@ from app.tui.screens.help import HelpScreen
 from app.tui.widgets import transcript as transcripts
 from app.tui.widgets.block_view import BlockView
 from app.tui.widgets.card import ProblemCard
+from app.tui.widgets.chat_list import ChatList
 from app.tui.widgets.messages import Answer
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.safe_markdown import SafeMarkdown
@@ -53,7 +54,7 @@ def listed(shown: Window) -> int | None:
     """How many chats the list holds; None while there is no list."""
     if not isinstance(shown.app.screen, ChatsScreen):
         return None
-    return next((options.option_count for options in shown.app.screen.query(OptionList)), None)
+    return next((len(chats.chats) for chats in shown.app.screen.query(ChatList)), None)
 
 
 async def test_first_start_a_question_and_its_figures(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ async def test_keys_that_come_all_at_once_are_taken_in_order(tmp_path: Path) -> 
         await shown.press("f2")
         await shown.shows("New name")
         await shown.press("ctrl+u")
-        await shown.shows("Search titles")
+        await shown.until(lambda: shown.app.screen.query_one(Input).value == "")
         await shown.burst("n", "e", "w", "enter")
         await shown.until(lambda: shown.session.conversation.title == "new")
 
@@ -165,10 +166,10 @@ async def test_chats_are_there_after_a_restart_and_can_be_managed(tmp_path: Path
         chats.query_one(Input).value = "About [b]lions[/b]"
         await shown.press("enter")
         await shown.shows("About [b]lions[/b]")
+        await shown.press("ctrl+u")
         await shown.until(lambda: listed(shown) == 3)
         await shown.press("down", "down", "ctrl+d")
-        await shown.shows("Once more deletes")
-        await shown.press("up", "down", "ctrl+d", "ctrl+d")
+        await shown.shows("Deleted “About [b]lions[/b]”")
         await shown.until(lambda: listed(shown) == 2)
         await shown.press("down", "enter")
         await shown.shows("Together: 85")
