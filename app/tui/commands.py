@@ -49,6 +49,11 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
         chat.action_settings,
     )
     yield SystemCommand("Block view", "Live, slow motion or off (Ctrl+T)", chat.action_block_view)
+    yield SystemCommand("Replay", "The last answer, step by step (F6)", chat.action_replay)
+    yield SystemCommand("Block layout", "Grid or running text (F7)", chat.action_block_layout)
+    yield SystemCommand(
+        "Confidence colours", "On or off, in the open block", chat.action_confidence_colours
+    )
     yield SystemCommand(
         "Models", "Download one, choose one, check the machine", program.action_models
     )

@@ -36,6 +36,7 @@ class Rebindable:
 def rebindable() -> list[Rebindable]:
     """Every binding that can get another key."""
     from app.tui.app import OrlChat
+    from app.tui.program import Program
     from app.tui.screens import (
         attach,
         bench,
@@ -48,6 +49,7 @@ def rebindable() -> list[Rebindable]:
         keys,
         library,
         models,
+        replay,
         speed,
         tab,
         text,
@@ -59,6 +61,7 @@ def rebindable() -> list[Rebindable]:
     from app.tui.widgets.transcript import Transcript
 
     places: list[tuple[type[DOMNode], tuple[str, ...]]] = [
+        (Program, (PROGRAM,)),
         (OrlChat, (PROGRAM,)),
         (chat.ChatScreen, (CHAT,)),
         (Prompt, (CHAT, "prompt")),
@@ -75,6 +78,7 @@ def rebindable() -> list[Rebindable]:
         (TokenField, ("download", "field")),
         (models.ChoiceList, ("models", "list")),
         (download.DownloadScreen, ("download",)),
+        (replay.ReplayScreen, ("replay",)),
         (tab.TabScreen, ("tab",)),
         (speed.SpeedScreen, ("tab", "speed")),
         (bench.BenchScreen, ("bench",)),

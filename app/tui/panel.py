@@ -1,5 +1,6 @@
 """What the Live panel says, as rows of spans (a text and the name of its look). No screen here."""
 
+from app.tui import heat
 from app.tui.figures import NOTHING, count, duration, rate, ratio, size
 from app.tui.live import Live, Rates, final_rates
 from app.tui.slots import Span
@@ -10,6 +11,7 @@ LABEL = 13
 VALUE = 6
 LONGEST_STRIP = 10
 NEARLY_FULL = 0.8
+STRIP_HEAD, LEAST_STRIP = 2, 3
 
 Row = list[Span]
 GAP: Row = []
@@ -123,6 +125,20 @@ def _before(before: Turn | None) -> list[Row]:
     words = [f"{rate(speed)} tok/s"] if speed is not None else []
     words.append(f"TPF {ratio(figures.tpf)}")
     return [GAP, [("before  ", "label"), ("  ".join(words), "note")]]
+
+
+def strip(turn: Turn | None, width: int, room: int) -> list[Row]:
+    """Tokens set per step, a row a block, the newest ones; none where only a few would fit."""
+    live = turn.live if turn is not None else Live()
+    shown = live.blocks[-(room - STRIP_HEAD) :]
+    if not shown or room < STRIP_HEAD + min(LEAST_STRIP, len(shown)):
+        return []
+    most = heat.top(live.blocks)
+    return [
+        GAP,
+        [("set per step, by block", "label")],
+        *(heat.row(block, width, most) for block in shown),
+    ]
 
 
 def one_line(turn: Turn | None, engine: EngineState, width: int, context: int | None = None) -> Row:

@@ -10,11 +10,14 @@ from app.store_schema import StoreError
 from app.tui.screens.chat_messages import ChatMessages
 from app.tui.state import Problem
 from app.tui.widgets.attachments import Attachments
+from app.tui.widgets.block_view import BlockView
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
+REPLAY_HELP = "an answer step by step: the selected one, else the last"
+LAYOUT_HELP = "the open block: a grid, or running text"
 CHATS_HELP = "search, open, rename, delete, export, import"
 LEAVE_HELP = "from the field to the conversation, where messages are selected, and back"
 VIEW_HELP = "the open block: live, in slow motion, not at all"
@@ -36,6 +39,8 @@ class ChatScreen(ChatMessages):
         _key("f8", "go_on", "continue", "chat.continue", "go on with an answer that was cut short"),
         _key("ctrl+f", "attach", "file", "chat.attach", "a text file to go along with the message"),
         _key("ctrl+t", "block_view", "view", "view.block", VIEW_HELP),
+        _key("f7", "block_layout", "grid/text", "view.layout", LAYOUT_HELP),
+        _key("f6", "replay", "replay", "view.replay", REPLAY_HELP),
         _key(
             "f9", "settings", "settings", "chat.settings", "this chat's decoding and system prompt"
         ),
@@ -131,6 +136,19 @@ class ChatScreen(ChatMessages):
         self.session.set_block_view(mode)
         self.refresh_figures()
         self.refresh_status()
+
+    def action_block_layout(self) -> None:
+        """The other of grid and running text."""
+        other = "text" if self.query_one(BlockView).is_grid else "grid"
+        self.session.keeper.settings(block_layout=other)
+        self.refresh_look()
+
+    def action_confidence_colours(self) -> None:
+        """With or without them."""
+        self.session.keeper.settings(
+            confidence_colours=not self.session.settings.confidence_colours
+        )
+        self.refresh_look()
 
     def set_preset(self, name: str) -> None:
         """Another preset, from the next answer on."""

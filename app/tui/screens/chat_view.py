@@ -18,7 +18,7 @@ from app.tui.state import Problem, Turn
 from app.tui.tabs import CHAT
 from app.tui.widgets.attachments import Attachments
 from app.tui.widgets.bars import KeyBar, StatusLine, TopBar
-from app.tui.widgets.block_view import BlockView
+from app.tui.widgets.block_view import BlockPicture, BlockView
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.live_panel import LiveLine, LivePanel
 from app.tui.widgets.prompt import Prompt
@@ -57,6 +57,7 @@ class ChatView(ChatField):
         """Everything is drawn before the engine is started."""
         self._clock = self.set_interval(TICK, self.refresh_status, pause=True)
         self.query_one(Prompt).focus()
+        self.refresh_look()
         self.conversation_changed()
         self.engine_changed()
 
@@ -172,9 +173,15 @@ class ChatView(ChatField):
         mode = session.settings.block_view
         seen = mode != "off" and turn is not None and turn.live.picture is not None
         block.set_class(not seen, "-off")
-        over = turn is not None and turn is not session.turn
-        note = "last picture" if over else "slow motion" if mode == "slow" else ""
-        block.show(turn.live if turn else None, note)
+        over = turn is not session.turn
+        live = turn.live if turn is not None else None
+        block.show(BlockPicture.of(live, over=over, slow=mode == "slow"))
+
+    def refresh_look(self) -> None:
+        """How the block is drawn, as the settings have it."""
+        settings = self.session.settings
+        block = self.query_one(BlockView)
+        block.prefer(settings.block_layout, colours=settings.confidence_colours)
 
     def refresh_status(self) -> None:
         """What is going on, and the clock."""

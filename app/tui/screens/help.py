@@ -103,6 +103,7 @@ def key_words(key: str) -> str:
     """`ctrl+shift+left` as `Ctrl+Shift+Left`."""
     names = {
         "question_mark": "?", "escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn",
+        "plus": "+", "minus": "-", "equals_sign": "=",
         "left_square_bracket": "[", "right_square_bracket": "]",
     }  # fmt: skip
     return "+".join(

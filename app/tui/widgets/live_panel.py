@@ -8,7 +8,10 @@ from app.tui import panel
 from app.tui.panel import Row
 from app.tui.state import EngineState, Turn
 
-LOOKS = ("label", "value", "figure", "spark", "meter", "rest", "warning", "note")
+LOOKS = (
+    "label", "value", "figure", "spark", "meter", "rest", "warning", "note",
+    "bar", "edited", "none",
+)  # fmt: skip
 
 
 class Figures(Widget):
@@ -50,7 +53,9 @@ class LivePanel(Figures):
         context: int | None = None,
     ) -> None:
         """Take the newest figures."""
-        self._rows = panel.rows(turn, before, engine, self.content_size.width, context)
+        width, height = self.content_size
+        rows = panel.rows(turn, before, engine, width, context)
+        self._rows = [*rows, *panel.strip(turn, width, height - len(rows))]
         self.border_title = "Live" if turn is None or turn.live.stats is None else "Last answer"
         self.refresh()
 

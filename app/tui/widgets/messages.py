@@ -152,4 +152,7 @@ class Answer(MessageWidget):
     def _words(self) -> list[tuple[str, str]]:
         words = [word for word in super()._words() if word[0] != "edit"]
         words.append(("Markdown", "copy('markdown')"))
-        return [*words, ("code", "copy('code')")] if has_code(self.entry.content) else words
+        if has_code(self.entry.content):
+            words.append(("code", "copy('code')"))
+        recorded = "trace" in (self.entry.stats or {})
+        return [*words, ("replay", "replay")] if recorded else words
