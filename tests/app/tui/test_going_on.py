@@ -32,9 +32,8 @@ def test_a_stopped_answer_goes_on_from_its_text() -> None:
     assert bench.saved()[1] == ("assistant", "Half an answer. Yes.", "end")
     (entry,) = [e for e in bench.session.conversation.entries if e.role == "assistant"]
     assert entry.stats is not None
-    assert entry.stats["earlier"] == [
-        {"tokens": 32, "forwards": 4, "measured": True, "reason": "stopped"}
-    ]
+    (earlier,) = entry.stats["earlier"]
+    assert (earlier["tokens"], earlier["forwards"], earlier["reason"]) == (32, 4, "stopped")
     assert entry.stats["context"] == 45 + 32
     lines = stats_lines(entry.stats, entry.reason).splitlines()
     assert lines == ["part 1: 32 tok · 4 fwd · stopped", "part 2: 32 tok · 4 fwd"]
