@@ -11,8 +11,22 @@ from app.tui.chat_values import BUILT_IN, library, name_of
 from app.tui.figures import NOTHING
 from app.tui.screens.chat_settings import ChatSettingsScreen
 from app.tui.widgets.prompt import Prompt
-from tests.app.tui.driver import window
+from tests.app.tui.driver import Window, window
 from tests.app.tui.recording import Script
+
+
+async def keep_and_take_prompt(shown: Window) -> None:
+    """Change the system prompt, keep it in the library, and take it from there."""
+    await shown.press("tab")
+    await shown.until(lambda: isinstance(shown.app.focused, TextArea))
+    await shown.press("!")
+    await shown.until(lambda: "!" in shown.app.screen.query_one(TextArea).text)
+    await shown.press("f8")
+    await shown.shows("Kept: ")
+    await shown.press("tab")
+    await shown.until(lambda: isinstance(shown.app.focused, OptionList))
+    await shown.press("down", "enter")
+    await shown.shows("This chat has the prompt")
 
 
 async def test_a_chat_decides_for_itself(tmp_path: Path) -> None:
@@ -33,16 +47,7 @@ async def test_a_chat_decides_for_itself(tmp_path: Path) -> None:
         await shown.shows("less than or equal to 1")
         await shown.press("escape")
         await shown.until(lambda: isinstance(shown.app.focused, OptionList))
-        await shown.press("tab")
-        await shown.until(lambda: isinstance(shown.app.focused, TextArea))
-        await shown.press("!")
-        await shown.until(lambda: "!" in screen.query_one(TextArea).text)
-        await shown.press("f8")
-        await shown.shows("Kept: ")
-        await shown.press("tab")
-        await shown.until(lambda: isinstance(shown.app.focused, OptionList))
-        await shown.press("down", "enter")
-        await shown.shows("This chat has the prompt")
+        await keep_and_take_prompt(shown)
         await shown.press("delete")
         await shown.press("escape")
         await shown.until(lambda: shown.app.screen is shown.app.chat)
