@@ -9,6 +9,8 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from app.tui.widgets.words import Words
+
 Hint = tuple[str, str, str]
 """A key as it is shown, what it does, the key to press."""
 
@@ -20,11 +22,11 @@ class TopBar(Widget):
 
     def compose(self) -> ComposeResult:
         yield Static("orl-chat", id="program")
-        yield Static("", id="model", markup=False)
+        yield Words(id="model", fills=True)
 
     def show(self, text: str) -> None:
         """Say what answers."""
-        self.query_one("#model", Static).update(Text(text, overflow="ellipsis", no_wrap=True))
+        self.query_one("#model", Words).say(Text(text, overflow="ellipsis", no_wrap=True))
 
 
 class StatusLine(Widget):
@@ -33,13 +35,13 @@ class StatusLine(Widget):
     ALLOW_SELECT = False
 
     def compose(self) -> ComposeResult:
-        yield Static("", id="doing", markup=False)
-        yield Static("", id="viewing", markup=False)
+        yield Words(id="doing", fills=True)
+        yield Words(id="viewing")
 
     def show(self, doing: str, viewing: str, *, alert: bool = False) -> None:
         """Say both; only what changed is painted."""
-        self.query_one("#doing", Static).update(Text(doing, overflow="ellipsis", no_wrap=True))
-        self.query_one("#viewing", Static).update(Text(viewing, no_wrap=True))
+        self.query_one("#doing", Words).say(Text(doing, overflow="ellipsis", no_wrap=True))
+        self.query_one("#viewing", Words).say(Text(viewing, no_wrap=True))
         self.set_class(alert, "-alert")
 
 

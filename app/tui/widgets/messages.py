@@ -11,6 +11,10 @@ from app.text import printable
 from app.tui.conversation import Entry
 from app.tui.figures import stats_line
 from app.tui.widgets.safe_markdown import SafeMarkdown
+from app.tui.widgets.words import Words
+
+PAUSE = 0.1
+"""Seconds between two appends. Each lays out the screen, which would else be all it does."""
 
 
 def _heading(who: str, entry: Entry, note: str = "") -> Text:
@@ -42,23 +46,33 @@ class Answer(Widget):
         super().__init__()
         self.entry = entry
         self._attempt = attempt
+        self._waiting = False
+        self._not_before = 0.0
 
     def compose(self) -> ComposeResult:
         number, of = self._attempt
         note = f"answer {number} of {of}" if of > 1 else ""
         yield Static(_heading("orl", self.entry, note), classes="who")
         yield SafeMarkdown(self.entry.content)
-        yield Static(classes="figures", markup=False)
+        yield Words(classes="figures")
 
     def on_mount(self) -> None:
         """Figures of an answer from the store; none yet for a new one."""
         self._refresh_figures()
 
     def sync(self) -> None:
-        """Show the entry's content, and its figures once it is complete."""
-        self.call_later(self._sync)
+        """Show the entry's content, and its figures once it is complete; soon, not at once."""
+        if self._waiting:
+            return
+        self._waiting = True
+        wait = self._not_before - time.monotonic()
+        if wait > 0:
+            self.set_timer(wait, self._sync)
+        else:
+            self.call_later(self._sync)
 
     async def _sync(self) -> None:
+        self._waiting, self._not_before = False, time.monotonic() + PAUSE
         markdown, content = self.query_one(SafeMarkdown), self.entry.content
         shown = markdown.source
         if content.startswith(shown):
@@ -75,6 +89,6 @@ class Answer(Widget):
             line = " · ".join(part for part in ("no text", line) if part)
         self.set_class(not entry.content, "-empty")
         self.set_class(entry.reason is None, "-open")
-        figures = self.query_one(".figures", Static)
+        figures = self.query_one(".figures", Words)
         figures.display = bool(line)
-        figures.update(Text(line))
+        figures.say(Text(line))

@@ -1,43 +1,59 @@
-"""The conversation, scrolled. Only the latest answers are widgets; older ones come on request.
+"""The conversation, scrolled. Only the answers around what is read are widgets.
 
-A Markdown answer is about 14 widgets and appending slows down with every one that is mounted, so
-at most `KEPT` answers are, however long the chat. A row at the top brings back older ones.
+A Markdown answer is about 14 widgets, and whatever grows lays out every one that is mounted. So
+`KEPT` answers are while the end is followed, and `MOST` at any time, however long the chat: what
+is scrolled to is built, and as much goes at the other end. A row at either end says how much is
+beyond it, and brings some on a click.
 """
 
-from collections.abc import Sequence
+from typing import Any
 
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
+from textual.layout import DockArrangeResult
 from textual.message import Message
+from textual.scrollbar import ScrollBar
 from textual.widget import Widget
-from textual.widgets import Static
 
 from app.text import printable
 from app.tui.conversation import Conversation, Entry
+from app.tui.part import Part, at_edge, grown
 from app.tui.widgets.messages import Answer, UserMessage
+from app.tui.widgets.words import Words
 
-KEPT = 20
-MORE = 10
+KEPT, MORE, MOST = 8, 6, 20
+ABOVE, BELOW = -1, 1
 
 
-class EarlierRow(Static):
-    """Says how much is above, and brings it back on a click."""
+class HiddenRow(Words):
+    """Says how much is beyond it, on one side, and brings some of it on a click."""
 
     class Wanted(Message):
         """It was clicked."""
 
+        def __init__(self, side: int) -> None:
+            super().__init__()
+            self.side = side
+
+    def __init__(self, side: int) -> None:
+        super().__init__(fills=True)
+        self.side = side
+        self.display = False
+
     def show(self, hidden: int) -> None:
         """How many messages are not mounted."""
         self.display = hidden > 0
-        self.update(Text(f"↑ {hidden} earlier messages"))
+        words = "↑ {} earlier messages" if self.side == ABOVE else "↓ {} later messages"
+        self.say(Text(words.format(hidden)))
 
     def on_click(self, event: events.Click) -> None:
-        """Bring some back."""
+        """Bring some."""
         event.stop()
-        self.post_message(self.Wanted())
+        self.post_message(self.Wanted(self.side))
 
 
 class Talk(Vertical):
@@ -50,25 +66,24 @@ class Transcript(VerticalScroll):
     def __init__(self) -> None:
         super().__init__(id="transcript")
         self.conversation = Conversation()
-        self._first = 0
-        self._loading = False
-        self._below: float | None = None
-        """Lines below the first one that was read when older messages were asked for."""
+        self._part = Part()
+        self._moving = False
+        self._reading: tuple[Widget, int] | None = None
+        """What the window begins in, and its line at the last layout; None at the end."""
 
     def compose(self) -> ComposeResult:
-        row = EarlierRow(markup=False)
-        row.display = False
         with Talk():
-            yield row
+            yield HiddenRow(ABOVE)
+            yield HiddenRow(BELOW)
 
     @property
     def _talk(self) -> Talk:
         return self.query_one(Talk)
 
-    async def on_earlier_row_wanted(self, event: EarlierRow.Wanted) -> None:
-        """Bring some back."""
+    async def on_hidden_row_wanted(self, event: HiddenRow.Wanted) -> None:
+        """Bring some."""
         event.stop()
-        await self.show_earlier()
+        await self.show_more(event.side)
 
     def on_mount(self) -> None:
         """Stay at the end until the user scrolls."""
@@ -76,7 +91,7 @@ class Transcript(VerticalScroll):
 
     def follow(self) -> None:
         """Go to the end and stay there; twice, because what was just mounted has no size yet."""
-        self._below = None
+        self._moving, self._reading = False, None
         self.anchor()
         self.call_after_refresh(self.anchor)
 
@@ -87,33 +102,28 @@ class Transcript(VerticalScroll):
     async def sync(self, conversation: Conversation) -> None:
         """Bring the widgets in line with the conversation as it is now: another one, new messages
         at its end, messages that were taken back. Calling it too often is harmless."""
-        if conversation is not self.conversation:
+        entries = conversation.entries
+        other = conversation is not self.conversation
+        if other:
             self.conversation = conversation
-            self._first = _start(conversation.entries, len(conversation.entries), KEPT)
-            stale: list[Widget] = self._shown()
-        else:
-            wanted = {id(entry) for entry in conversation.entries}
-            stale = [w for w in self._messages() if id(w.entry) not in wanted]
-        mounted = {id(w.entry) for w in self._messages() if w not in stale}
-        entries = conversation.entries[self._first :]
-        new = [self._widget(entry) for entry in entries if id(entry) not in mounted]
-        if stale or new:
-            with self.app.batch_update():
-                await self._talk.remove_children(stale)
-                await self._talk.mount_all(new)
+            await self._talk.remove_children([w for w in self._talk.children if not _is_row(w)])
+        part, edge = self._part, at_edge(entries, BELOW, KEPT)
+        changed = await self._show(edge if other or len(entries) != part.count else part)
+        if changed:
+            await self._show(edge)
+        if changed or other:
             self.follow()
-        await self._trim()
-        self._refresh_row()
 
     async def show_top(self, widget: Widget) -> None:
         """Something to be read from its beginning, in an empty conversation."""
         self.anchor(False)
-        await self._talk.mount(widget)
+        await self._talk.mount(widget, before=self._row(BELOW))
         self.scroll_home(animate=False)
 
     async def add(self, widget: Widget) -> None:
         """A card at the end."""
-        await self._talk.mount(widget)
+        await self._show(at_edge(self.conversation.entries, BELOW, KEPT))
+        await self._talk.mount(widget, before=self._row(BELOW))
         self.follow()
 
     def answer(self, entry: Entry) -> Answer | None:
@@ -121,51 +131,100 @@ class Transcript(VerticalScroll):
         found = (w for w in self._messages() if w.entry is entry)
         return next((w for w in found if isinstance(w, Answer)), None)
 
-    async def show_earlier(self) -> None:
-        """Mount some older messages above, without moving what is being read."""
-        if self._first == 0 or self._loading:
-            return
-        self._loading = True
-        try:
-            entries = self.conversation.entries
-            start = _start(entries, self._first, MORE)
-            widgets = [self._widget(entry) for entry in entries[start : self._first]]
-            self._first = start
-            self.release_anchor()
-            self._below = self.max_scroll_y - self.scroll_y
-            await self._talk.mount_all(widgets, after=0)
-            self._refresh_row()
-            self.call_after_refresh(self._back_to_reading)
-        finally:
-            self._loading = False
+    async def action_scroll_home(self) -> None:  # type: ignore[override]
+        """The first message of the conversation, however far up."""
+        self.anchor(False)
+        await self._show(at_edge(self.conversation.entries, ABOVE, KEPT))
+        self.scroll_home(animate=False)
 
-    def _back_to_reading(self) -> None:
-        if self._below is not None:
-            self.scroll_to(y=self.max_scroll_y - self._below, animate=False)
+    async def action_scroll_end(self) -> None:  # type: ignore[override]
+        """The last message, and stay there."""
+        await self._show(at_edge(self.conversation.entries, BELOW, KEPT))
+        self.follow()
+
+    async def show_more(self, side: int) -> None:
+        """Mount some messages above or below, without moving what is being read."""
+        if self._moving or not self._part.hidden(side):
+            return
+        self._moving = True
+        self._reading = self._reading or self._first_seen()
+        self.release_anchor()
+        entries = self.conversation.entries
+        await self._show(grown(self._part, entries, side, MORE, MOST))
+        self.call_after_refresh(self._moved)
+
+    def _moved(self) -> None:
+        self._moving = False
+
+    def _first_seen(self) -> tuple[Widget, int] | None:
+        seen = (w for w in self._messages() if w.virtual_region.bottom > self.scroll_y)
+        first = next(seen, None)
+        return None if first is None else (first, first.virtual_region.y)
+
+    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
+        """The layout; when what is read moves in it, the window moves along. Here and not after
+        it, as Textual's own anchor does, so that no frame shows anything else."""
+        arranged = super().arrange(size, optimal)
+        if self._reading is not None and arranged.placements:
+            widget, before = self._reading
+            inside = self._talk.arrange(arranged.placements[0].region.size)
+            line = next((p.region.y for p in inside.placements if p.widget is widget), before)
+            self._reading = widget, line
+            self._shift(line - before)
+        return arranged
+
+    def scroll_to(self, x: float | None = None, y: float | None = None, **options: Any) -> None:
+        """At once, as `y` may mean another line after the next layout."""
+        super().scroll_to(x, y, **{**options, "immediate": True})
+
+    def _shift(self, lines: int) -> None:
+        for name in ("scroll_y", "scroll_target_y"):
+            self.set_reactive(getattr(Widget, name), max(0, getattr(self, name) + lines))
+        self.vertical_scrollbar.set_reactive(ScrollBar.position, self.scroll_y)
 
     def watch_scroll_y(self, old: float, new: float) -> None:
-        """Reaching the top by scrolling brings older messages."""
+        """Coming near an end of what is mounted brings more, before the end is seen."""
         super().watch_scroll_y(old, new)
-        if new <= 0 < old and self._first > 0:
-            self.call_later(self.show_earlier)
+        height = self.scrollable_content_region.height
+        at_end = new >= self.max_scroll_y and not self._part.hidden(BELOW)
+        self._reading = None if at_end else self._first_seen()
+        if new < old and new < height:
+            self._want(ABOVE)
+        elif new > old and new > self.max_scroll_y - height:
+            self._want(BELOW)
 
-    async def _trim(self) -> None:
-        """Unmount what is far above the end."""
-        if sum(isinstance(w, Answer) for w in self._messages()) <= KEPT:
-            return
-        entries = self.conversation.entries
-        self._first = _start(entries, len(entries), KEPT)
-        kept = {id(entry) for entry in entries[self._first :]}
-        await self._talk.remove_children([w for w in self._messages() if id(w.entry) not in kept])
+    def _want(self, side: int) -> None:
+        if not self._moving and self._part.hidden(side):
+            self.call_later(self.show_more, side)
+
+    async def _show(self, part: Part) -> bool:
+        """Mount what `part` holds and nothing else; False when that is what there was."""
+        entries = self.conversation.entries[part.first : part.end]
+        places = {id(entry): place for place, entry in enumerate(entries)}
+        stale = [w for w in self._messages() if id(w.entry) not in places]
+        kept = [w for w in self._messages() if id(w.entry) in places]
+        mounted = {id(w.entry) for w in kept}
+        new = [place for place, entry in enumerate(entries) if id(entry) not in mounted]
+        first = places[id(kept[0].entry)] if kept else 0
+        # A card stays behind the message it came after: what is new at the end comes behind it.
+        behind = kept[-1] if kept and self._part.hidden(BELOW) else None
+        end = {"after": behind} if behind is not None else {"before": self._row(BELOW)}
+        with self.app.batch_update():
+            await self._talk.remove_children(stale)
+            await self._talk.mount_all(
+                [self._widget(entries[p]) for p in new if p < first], after=0
+            )
+            await self._talk.mount_all([self._widget(entries[p]) for p in new if p >= first], **end)
+        self._part = part
+        for side in (ABOVE, BELOW):
+            self._row(side).show(part.hidden(side))
+        return bool(stale or new)
+
+    def _row(self, side: int) -> HiddenRow:
+        return next(row for row in self._talk.query_children(HiddenRow) if row.side == side)
 
     def _messages(self) -> list[UserMessage | Answer]:
         return [w for w in self._talk.children if isinstance(w, UserMessage | Answer)]
-
-    def _shown(self) -> list[Widget]:
-        return [w for w in self._talk.children if not isinstance(w, EarlierRow)]
-
-    def _refresh_row(self) -> None:
-        self.query_one(EarlierRow).show(self._first)
 
     def _widget(self, entry: Entry) -> Widget:
         if entry.role == "user":
@@ -173,15 +232,5 @@ class Transcript(VerticalScroll):
         return Answer(entry, attempt=self.conversation.attempt(entry))
 
 
-def _start(entries: Sequence[Entry], end: int, answers: int) -> int:
-    """Where to begin so that `answers` answers before `end` are shown with their questions."""
-    index = end
-    while index > 0:
-        index -= 1
-        if entries[index].role == "assistant":
-            answers -= 1
-            if answers == 0:
-                break
-    while index > 0 and entries[index].role == "assistant":
-        index -= 1
-    return index
+def _is_row(widget: Widget) -> bool:
+    return isinstance(widget, HiddenRow)
