@@ -185,17 +185,19 @@ class Transcript(VerticalScroll):
     def watch_scroll_y(self, old: float, new: float) -> None:
         """Coming near an end of what is mounted brings more, before the end is seen."""
         super().watch_scroll_y(old, new)
-        height = self.scrollable_content_region.height
         at_end = new >= self.max_scroll_y and not self._part.hidden(BELOW)
         self._reading = None if at_end else self._first_seen()
-        if new < old and new < height:
-            self._want(ABOVE)
-        elif new > old and new > self.max_scroll_y - height:
-            self._want(BELOW)
+        side = ABOVE if new < old else BELOW
+        if self._is_near(side) and not self._moving and self._part.hidden(side):
+            self.call_later(self._more_if_near, side)
 
-    def _want(self, side: int) -> None:
-        if not self._moving and self._part.hidden(side):
-            self.call_later(self.show_more, side)
+    def _is_near(self, side: int) -> bool:
+        beyond = self.scroll_y if side == ABOVE else self.max_scroll_y - self.scroll_y
+        return beyond < self.scrollable_content_region.height
+
+    async def _more_if_near(self, side: int) -> None:
+        if self._is_near(side):
+            await self.show_more(side)
 
     async def _show(self, part: Part) -> bool:
         """Mount what `part` holds and nothing else; False when that is what there was."""

@@ -126,4 +126,4 @@ async def test_home_and_end_are_those_of_the_conversation(tmp_path: Path) -> Non
         await shown.until(lambda: f"answer {TURNS - 1}." not in shown.text)
         await shown.press("end")
         await shown.shows(f"answer {TURNS - 1}.")
-        assert len(mounted(shown)) == KEPT
+        await shown.until(lambda: len(mounted(shown)) == KEPT)
