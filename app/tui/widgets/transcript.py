@@ -6,6 +6,7 @@ is scrolled to is built, and as much goes at the other end. A row at either end 
 beyond it, and brings some on a click.
 """
 
+import asyncio
 from typing import Any
 
 from rich.text import Text
@@ -67,6 +68,7 @@ class Transcript(VerticalScroll):
         super().__init__(id="transcript")
         self.conversation = Conversation()
         self._part = Part()
+        self._mounting = asyncio.Lock()  # keys and messages come from different tasks
         self._moving = False
         self._reading: tuple[Widget, int] | None = None
         """What the window begins in, and its line at the last layout; None at the end."""
@@ -143,15 +145,16 @@ class Transcript(VerticalScroll):
         self.follow()
 
     async def show_more(self, side: int) -> None:
-        """Mount some messages above or below, without moving what is being read."""
-        if self._moving or not self._part.hidden(side):
-            return
-        self._moving = True
-        self._reading = self._reading or self._first_seen()
-        self.release_anchor()
-        entries = self.conversation.entries
-        await self._show(grown(self._part, entries, side, MORE, MOST))
-        self.call_after_refresh(self._moved)
+        """Mount some messages above or below, without moving what is being read; nothing when the
+        window has left that end meanwhile."""
+        async with self._mounting:
+            if self._moving or not self._part.hidden(side) or not self._is_near(side):
+                return
+            self._moving = True
+            self._reading = self._reading or self._first_seen()
+            self.release_anchor()
+            await self._mount_part(grown(self._part, self.conversation.entries, side, MORE, MOST))
+            self.call_after_refresh(self._moved)
 
     def _moved(self) -> None:
         self._moving = False
@@ -189,18 +192,18 @@ class Transcript(VerticalScroll):
         self._reading = None if at_end else self._first_seen()
         side = ABOVE if new < old else BELOW
         if self._is_near(side) and not self._moving and self._part.hidden(side):
-            self.call_later(self._more_if_near, side)
+            self.call_later(self.show_more, side)
 
     def _is_near(self, side: int) -> bool:
         beyond = self.scroll_y if side == ABOVE else self.max_scroll_y - self.scroll_y
         return beyond < self.scrollable_content_region.height
 
-    async def _more_if_near(self, side: int) -> None:
-        if self._is_near(side):
-            await self.show_more(side)
-
     async def _show(self, part: Part) -> bool:
         """Mount what `part` holds and nothing else; False when that is what there was."""
+        async with self._mounting:
+            return await self._mount_part(part)
+
+    async def _mount_part(self, part: Part) -> bool:
         entries = self.conversation.entries[part.first : part.end]
         places = {id(entry): place for place, entry in enumerate(entries)}
         stale = [w for w in self._messages() if id(w.entry) not in places]

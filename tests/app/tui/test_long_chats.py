@@ -13,7 +13,7 @@ from app.tui.widgets.transcript import KEPT, MOST, Transcript
 from tests.app.tui.driver import Window, window
 from tests.app.tui.recording import Script
 
-TURNS = 24
+TURNS = 16
 
 
 def talk(*answers: int) -> list[Entry]:
