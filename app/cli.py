@@ -113,6 +113,12 @@ def _chat(model: str | None) -> int:
         raise CommandError(
             "The terminal program needs a terminal; without one use: orl-chat ask PROMPT"
         )
+    from app.launcher import in_child
+
+    return in_child(lambda: _screens(model))
+
+
+def _screens(model: str | None) -> int:
     from app.logs import log_to_file
     from app.paths import paths
     from app.tui.app import run as run_terminal
