@@ -17,6 +17,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from app.commands.running import say
+
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 RESTORE = (
     "\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1015l\x1b[?1016l"  # mouse
@@ -45,10 +47,10 @@ def in_child(run: Callable[[], int]) -> int:
             signal.signal(number, handler)
     if os.WIFEXITED(status):
         return os.WEXITSTATUS(status)
-    number = os.WTERMSIG(status)
+    killer = os.WTERMSIG(status)
     _restore(modes)
-    print(KILLED.format(signal.Signals(number).name), file=sys.stderr)
-    return 128 + number
+    say(KILLED.format(signal.Signals(killer).name))
+    return 128 + killer
 
 
 def _wait(child: int) -> int:

@@ -9,6 +9,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from app.text import printable
 from app.tui.widgets.words import Words
 
 Hint = tuple[str, str, str]
@@ -26,7 +27,9 @@ class TopBar(Widget):
 
     def show(self, text: str) -> None:
         """Say what answers."""
-        self.query_one("#model", Words).say(Text(text, overflow="ellipsis", no_wrap=True))
+        self.query_one("#model", Words).say(
+            Text(printable(text), overflow="ellipsis", no_wrap=True)
+        )
 
 
 class StatusLine(Widget):
@@ -40,7 +43,9 @@ class StatusLine(Widget):
 
     def show(self, doing: str, viewing: str, *, alert: bool = False) -> None:
         """Say both; only what changed is painted."""
-        self.query_one("#doing", Words).say(Text(doing, overflow="ellipsis", no_wrap=True))
+        self.query_one("#doing", Words).say(
+            Text(printable(doing), overflow="ellipsis", no_wrap=True)
+        )
         self.query_one("#viewing", Words).say(Text(viewing, no_wrap=True))
         self.set_class(alert, "-alert")
 
@@ -86,6 +91,11 @@ class KeyBar(Widget):
         click = Style(meta={"@click": f"app.simulate_key('{press.split(',')[0]}')"})
         line.append(f" {key}", self.get_component_rich_style("keys--key") + click)
         line.append(f" {word} ", self.get_component_rich_style("keys--word") + click)
+
+
+def _line(text: str) -> Text:
+    """What a folder's name or the engine said, cut where it does not fit."""
+    return Text(printable(text), overflow="ellipsis", no_wrap=True)
 
 
 def _width(hint: Hint) -> int:
