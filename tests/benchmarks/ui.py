@@ -187,13 +187,13 @@ def engine_attached(results: Path, home: Path) -> float:
         terminal.wait(b"Ready")
         screens, busy, clock = psutil.Process(terminal.process.pid), 0.0, 0.0
         for number in range(ANSWERS):
-            place, begin, used = terminal.send("go on\r"), time.perf_counter(), cpu(screens)
-            terminal.wait(b"Answering", place)
+            begin, used = time.perf_counter(), cpu(screens)
+            terminal.send("go on\r")
             while lines(results) < before + number + 1:
                 time.sleep(0.02)
             clock += time.perf_counter() - begin
             busy += cpu(screens) - used
-            time.sleep(2.0)
+            time.sleep(SETTLED)
         return busy / clock
 
 
@@ -280,6 +280,7 @@ async def use_turns(shown: Window) -> None:
     while not at_top(transcript):
         before = time.process_time()
         transcript.scroll_page_up(animate=False)
+        await shown.until(lambda: not transcript._moving)
         await quiet(shown, 0.0)
         costs.append(time.process_time() - before)
         most = max(most, len(app.chat.query(Answer)))
@@ -289,7 +290,7 @@ async def use_turns(shown: Window) -> None:
     row("a page up, CPU", f"{statistics.median(costs) * 1e3:.1f} ms", worst(costs))
     row("memory, and most answers mounted", megabytes(me), f"{most}")
     clock = time.perf_counter()
-    transcript.follow()
+    await transcript.action_scroll_end()
     await quiet(shown)
     row("back at the end", f"{time.perf_counter() - clock:.2f} s", megabytes(me))
 
@@ -299,7 +300,7 @@ def worst(costs: list[float]) -> str:
 
 
 def at_top(transcript: Transcript) -> bool:
-    return transcript._first == 0 and transcript.scroll_y <= 0
+    return not transcript._part.hidden(-1) and transcript.scroll_y <= 0
 
 
 async def append_costs(shown: Window) -> list[float]:
