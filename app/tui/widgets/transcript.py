@@ -153,8 +153,11 @@ class Transcript(VerticalScroll):
             self._moving = True
             self._reading = self._reading or self._first_seen()
             self.release_anchor()
-            await self._mount_part(grown(self._part, self.conversation.entries, side, MORE, MOST))
-            self.call_after_refresh(self._moved)
+            try:
+                part = grown(self._part, self.conversation.entries, side, MORE, MOST)
+                await self._mount_part(part)
+            finally:
+                self.call_after_refresh(self._moved)
 
     def _moved(self) -> None:
         self._moving = False
