@@ -68,6 +68,24 @@ def answer_figures(text: str, reason: str, stats: Stats, conditions: Conditions)
     }
 
 
+def inspected_figures(stats: Stats) -> dict[str, Any]:
+    """What the Speed tab wants beside those: each block's steps, and where the time went (None
+    where it was not measured)."""
+    return {
+        "model_seconds": stats.model_seconds,
+        "pick_seconds": stats.pick_seconds,
+        "commit_seconds": stats.commit_seconds,
+        "blocks": [
+            _block_figures(block)
+            | {
+                "unmasked_per_step": list(block.unmasked_per_step),
+                "edits_per_step": list(block.edits_per_step),
+            }
+            for block in stats.blocks
+        ],
+    }
+
+
 class Narrator:
     """Tells one answer, event by event. `slowed` goes up for good when slow motion was used."""
 
@@ -129,7 +147,14 @@ class Narrator:
     def done(self, event: FinishEvent) -> Done:
         """The message that ends the answer."""
         figures = answer_figures(event.text, event.reason, event.stats, self._conditions)
-        return Done(self._id, event.reason, event.text, figures, measured=not self.slowed)
+        return Done(
+            self._id,
+            event.reason,
+            event.text,
+            figures,
+            measured=not self.slowed,
+            inspected=inspected_figures(event.stats),
+        )
 
     def stopped_early(self) -> Done:
         """The end of an answer that was stopped before it began."""

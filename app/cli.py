@@ -11,6 +11,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from app.cli_bench import register as register_bench
+from app.cli_chats import register as register_chats
 from app.cli_kernels import register as register_kernels
 from app.cli_models import register as register_models
 from app.cli_prompts import register as register_prompts
@@ -275,6 +277,8 @@ def _settings() -> Any:
     return file.settings
 
 
+register_chats(app)
+register_bench(app, _settings)
 register_models(app, _settings)
 register_prompts(app, lambda: str(_settings().model))
 register_training(app, lambda: str(_settings().model))

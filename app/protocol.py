@@ -107,7 +107,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Done:
-    """The answer ended. `text` is the whole answer; `stats` is what `ask --json` prints of it."""
+    """The answer ended. `text` is the whole answer; `stats` is what `ask --json` prints of it, and
+    `inspected` what is stored beside it for a closer look, by the same names."""
 
     type: ClassVar[str] = "done"
     id: str
@@ -115,6 +116,7 @@ class Done:
     text: str
     stats: dict[str, Any]
     measured: bool = True
+    inspected: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

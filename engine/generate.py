@@ -21,6 +21,7 @@ from engine.decode.answer import Answer, OnPrefill
 from engine.decode.batch import Lane, answer_all
 from engine.decode.denoise import Denoiser
 from engine.decode.kv_cache import KVCache
+from engine.decode.loop_times import LoopTimes
 from engine.decode.plan import Plan
 from engine.dtypes import resolve_dtype
 from engine.events import Event, FinishEvent
@@ -188,6 +189,8 @@ class Engine:
         """
         requested = time.perf_counter()
         plan, denoiser = self._prepare(ids, config, record, stop)
+        if self.device.type == "cpu":  # elsewhere a call returns before its work is done
+            denoiser = replace(denoiser, times=LoopTimes())
         return Answer(plan, denoiser, self.tokenizer, on_prefill, requested).events()
 
     def generate_many(

@@ -143,7 +143,8 @@ class Live:
     def finish(self, message: Done) -> None:
         """The final figures replace the running ones."""
         self.measured = self.measured and message.measured
-        figures = {name: value for name, value in message.stats.items() if name != "text"}
+        known = message.stats | message.inspected
+        figures = {name: value for name, value in known.items() if name != "text"}
         self.stats = {**figures, "measured": self.measured}
         self.final = True
         self.tokens = int(number(message.stats, "tokens") or self.tokens)

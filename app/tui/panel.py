@@ -16,8 +16,15 @@ Row = list[Span]
 GAP: Row = []
 
 
-def rows(turn: Turn | None, before: Turn | None, engine: EngineState, width: int) -> list[Row]:
-    """The panel's lines, top to bottom; `before` is the answer that came before `turn`."""
+def rows(
+    turn: Turn | None,
+    before: Turn | None,
+    engine: EngineState,
+    width: int,
+    context: int | None = None,
+) -> list[Row]:
+    """The panel's lines, top to bottom; `before` is the answer that came before `turn`, `context`
+    what the chat takes as far as is known without `turn`."""
     live = turn.live if turn is not None else Live()
     return [
         *_rates(live, width),
@@ -27,8 +34,8 @@ def rows(turn: Turn | None, before: Turn | None, engine: EngineState, width: int
         _row(*_place(live)),
         _row("edits", count(live.edits) if turn is not None else NOTHING),
         GAP,
-        *_context(live, engine, width),
-        *_device(engine),
+        *_context(_used(live, context), engine, width),
+        *device_rows(engine),
         *_before(before),
     ]
 
@@ -77,18 +84,23 @@ def _unmeasured(label: str) -> Row:
     return [(label.ljust(LABEL), "label"), ("not measured", "note")]
 
 
-def _context(live: Live, engine: EngineState, width: int) -> list[Row]:
+def _used(live: Live, context: int | None) -> int | None:
+    return live.context if live.context is not None else context
+
+
+def _context(known: int | None, engine: EngineState, width: int) -> list[Row]:
     limit = engine.ready.context_length if engine.ready is not None else None
     if limit is None:
         return [_row("context", NOTHING)]
-    used = live.context or 0
+    used = known or 0
     full, empty = meter(used / limit, max(4, width))
     look = "warning" if used >= NEARLY_FULL * limit else "meter"
-    value = f"{count(live.context)} / {count(limit)}"
+    value = f"{count(known)} / {count(limit)}"
     return [_row("context", value), [(full, look), (empty, "rest")]]
 
 
-def _device(engine: EngineState) -> list[Row]:
+def device_rows(engine: EngineState) -> list[Row]:
+    """The device's figures behind a gap: NVML's where there is a card, else the model's memory."""
     gpu = engine.gpu
     if gpu is None:
         memory = engine.ready.memory if engine.ready is not None else 0
@@ -114,14 +126,14 @@ def _before(before: Turn | None) -> list[Row]:
     return [GAP, [("before  ", "label"), ("  ".join(words), "note")]]
 
 
-def one_line(turn: Turn | None, engine: EngineState, width: int) -> Row:
+def one_line(turn: Turn | None, engine: EngineState, width: int, context: int | None = None) -> Row:
     """The most wanted figures in one line; what does not fit is left out, last ones first."""
     live = turn.live if turn is not None else Live()
     speed = rate(live.rates.tokens_per_second) if live.measured else "not measured"
     pairs = [("tok/s", speed), ("TPF", ratio(live.rates.tpf))]
     if engine.ready is not None:
         limit = count(engine.ready.context_length)
-        pairs.append(("context", f"{count(live.context)} / {limit}"))
+        pairs.append(("context", f"{count(_used(live, context))} / {limit}"))
     if live.block is not None:
         pairs.append(_place(live))
     row: Row = []

@@ -30,6 +30,12 @@ def at_edge(entries: Sequence[Entry], side: int, answers: int) -> Part:
     return Part(_above(entries, count, answers), count, count)
 
 
+def around(entries: Sequence[Entry], place: int, answers: int) -> Part:
+    """The turn that entry `place` belongs to, and what follows it, `answers` answers in all."""
+    first = _above(entries, place + 1, 1)
+    return Part(first, max(place + 1, _below(entries, first, answers)), len(entries))
+
+
 def grown(part: Part, entries: Sequence[Entry], side: int, more: int, most: int) -> Part:
     """`part` with `more` answers at one side and, beyond `most`, fewer at the other."""
     first, end = part.first, part.end

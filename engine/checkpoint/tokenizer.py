@@ -238,7 +238,8 @@ def _compile(template: str, source: Path) -> jinja2.Template:
         return environment.from_string(template)
     except jinja2.TemplateError as error:
         raise CheckpointError(
-            f"The chat template of {source} cannot be compiled ({error}); download it again."
+            f"The chat template of {source} (chat_template.jinja, or in tokenizer_config.json) "
+            f"cannot be compiled ({error}); download it again."
         ) from error
 
 

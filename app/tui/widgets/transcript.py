@@ -12,7 +12,7 @@ from typing import Any
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
@@ -22,8 +22,9 @@ from textual.widget import Widget
 
 from app.text import printable
 from app.tui.conversation import Conversation, Entry
-from app.tui.part import Part, at_edge, grown
-from app.tui.widgets.messages import Answer, UserMessage
+from app.tui.part import Part, around, at_edge, grown
+from app.tui.widgets.messages import Answer, MessageWidget, UserMessage
+from app.tui.widgets.selecting import Selecting
 from app.tui.widgets.words import Words
 
 KEPT, MORE, MOST = 8, 6, 20
@@ -61,7 +62,7 @@ class Talk(Vertical):
     """What scrolls. At least as high as the window, or an anchor would push it down."""
 
 
-class Transcript(VerticalScroll):
+class Transcript(Selecting):
     """The messages and cards of one conversation, following its end."""
 
     def __init__(self) -> None:
@@ -103,7 +104,8 @@ class Transcript(VerticalScroll):
 
     async def sync(self, conversation: Conversation) -> None:
         """Bring the widgets in line with the conversation as it is now: another one, new messages
-        at its end, messages that were taken back. Calling it too often is harmless."""
+        at its end, messages that were taken back, another version and what followed that. Calling
+        it too often is harmless."""
         entries = conversation.entries
         other = conversation is not self.conversation
         if other:
@@ -115,6 +117,8 @@ class Transcript(VerticalScroll):
             await self._show(edge)
         if changed or other:
             self.follow()
+            if self.screen.focused is self and self._marked not in self._messages():
+                self.on_focus()
 
     async def show_top(self, widget: Widget) -> None:
         """Something to be read from its beginning, in an empty conversation."""
@@ -133,9 +137,27 @@ class Transcript(VerticalScroll):
         found = (w for w in self._messages() if w.entry is entry)
         return next((w for w in found if isinstance(w, Answer)), None)
 
+    async def show_found(self, message_id: int) -> None:
+        """Go to a message, however far above, and mark it as what a search found."""
+        entries = self.conversation.entries
+        place = next((i for i, e in enumerate(entries) if e.id == message_id), None)
+        if place is None:
+            return
+        if not self._part.first <= place < self._part.end:
+            await self._show(around(entries, place, KEPT))
+        for widget in (w for w in self._messages() if w.entry is entries[place]):
+            widget.mark_found()
+            self._marked = widget
+            self.call_after_refresh(self._go_to, widget)
+
+    def _go_to(self, widget: Widget) -> None:
+        self._reading = None
+        self.release_anchor()
+        self.scroll_to_widget(widget, top=True, animate=False, immediate=True)
+
     async def action_scroll_home(self) -> None:  # type: ignore[override]
         """The first message of the conversation, however far up."""
-        self.anchor(False)
+        self.release_anchor()
         await self._show(at_edge(self.conversation.entries, ABOVE, KEPT))
         self.scroll_home(animate=False)
 
@@ -231,13 +253,13 @@ class Transcript(VerticalScroll):
     def _row(self, side: int) -> HiddenRow:
         return next(row for row in self._talk.query_children(HiddenRow) if row.side == side)
 
-    def _messages(self) -> list[UserMessage | Answer]:
-        return [w for w in self._talk.children if isinstance(w, UserMessage | Answer)]
+    def _messages(self) -> list[MessageWidget]:
+        return [w for w in self._talk.children if isinstance(w, MessageWidget)]
 
     def _widget(self, entry: Entry) -> Widget:
         if entry.role == "user":
             return UserMessage(entry)
-        return Answer(entry, attempt=self.conversation.attempt(entry))
+        return Answer(entry)
 
 
 def _is_row(widget: Widget) -> bool:

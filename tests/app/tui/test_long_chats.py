@@ -13,7 +13,7 @@ from app.tui.widgets.transcript import KEPT, MOST, Transcript
 from tests.app.tui.driver import Window, window
 from tests.app.tui.recording import Script
 
-TURNS = 16
+TURNS = 24
 
 
 def talk(*answers: int) -> list[Entry]:
@@ -99,6 +99,7 @@ async def test_reading_up_to_the_first_turn_and_back(tmp_path: Path) -> None:
             assert top - 1 <= now[0] <= top  # nothing is passed over, nothing jumps
             assert mounted(shown)
             top = now[0]
+        transcript.scroll_relative(y=-10, animate=False)
         await shown.shows("question 0.")
         assert transcript._part.hidden(1)
         await shown.ask("One more")
