@@ -115,6 +115,12 @@ def chat(
 
 def _chat(model: str | None, *, mouse: bool) -> int:
     _need_terminal("orl-chat ask PROMPT")
+    from app.launcher import in_child
+
+    return in_child(lambda: _screens(model, mouse=mouse))
+
+
+def _screens(model: str | None, *, mouse: bool) -> int:
     from app.tui.app import run as run_terminal
 
     return run_terminal(model, mouse=mouse)
