@@ -69,8 +69,8 @@ class MessageWidget(Widget):
             for word, action in self._words():
                 look = Style(underline=True, meta={"@click": f"screen.{action}"})
                 heading.append("   ").append(word, look)
-        for who in self.query(".who").results(Static):
-            who.update(heading)
+        for who in self.query(".who").results(Words):
+            who.say(heading)
 
     _who = "you"
 
@@ -150,9 +150,9 @@ class Answer(MessageWidget):
         line = self._figures()
         self.set_class(not entry.content, "-empty")
         self.set_class(entry.reason is None, "-open")
-        figures = self.query_one(".figures", Words)
-        figures.display = bool(line)
-        figures.say(Text(line))
+        for figures in self.query(".figures").results(Words):  # none when it goes
+            figures.display = bool(line)
+            figures.say(Text(line))
 
     def _note(self) -> str:
         left_out = number(self.entry.stats or {}, "left_out")
