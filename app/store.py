@@ -38,7 +38,7 @@ class Store(StoreFile):
         now = time.time()
         values = (_text(title), now, now, settings.to_json() if settings else None)
         sql = "INSERT INTO chats (title, created, updated, settings) VALUES (?, ?, ?, ?)"
-        return self._write(lambda c: _inserted(c.execute(sql, values)))
+        return self._write(lambda c: store_records.inserted(c.execute(sql, values)))
 
     def chats(self, search: str = "", limit: int = 200) -> list[ChatSummary]:
         """The newest chats first: all, or those whose title or messages hold the words of `search`
@@ -238,11 +238,6 @@ def _touch(connection: sqlite3.Connection, message_id: int) -> None:
         "UPDATE chats SET updated = ? WHERE id = (SELECT chat_id FROM messages WHERE id = ?)",
         (time.time(), message_id),
     )
-
-
-def _inserted(cursor: sqlite3.Cursor) -> int:
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
 
 
 def _text(text: str) -> str:

@@ -46,8 +46,7 @@ def _add(connection: sqlite3.Connection, chat: ChatRecord) -> int:
         "INSERT INTO chats (title, created, updated, settings) VALUES (?, ?, ?, ?)",
         (chat.title, chat.created, chat.updated, chat.settings.to_json()),
     )
-    chat_id = cursor.lastrowid
-    assert chat_id is not None
+    chat_id = inserted(cursor)
     ids: list[int] = []
     for message in chat.messages:
         cursor = connection.execute(
@@ -64,9 +63,14 @@ def _add(connection: sqlite3.Connection, chat: ChatRecord) -> int:
                 message.chosen and message.reason not in NOT_SENT,
             ),
         )
-        assert cursor.lastrowid is not None
-        ids.append(cursor.lastrowid)
+        ids.append(inserted(cursor))
     return chat_id
+
+
+def inserted(cursor: sqlite3.Cursor) -> int:
+    """The id of the row that was just inserted."""
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
 
 
 def stats(stored: str | None) -> dict[str, Any] | None:

@@ -166,7 +166,7 @@ class Transcript(VerticalScroll):
         if self._marked is not None:
             self._marked.select(False)
         self._marked = widget
-        widget.select(True)
+        widget.select(self.screen.focused is self)
         self.refresh_bindings()
 
     def show_entry(self, entry: Entry) -> None:

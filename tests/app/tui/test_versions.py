@@ -174,6 +174,7 @@ async def test_versions_with_keys(tmp_path: Path) -> None:
         await shown.press("right_square_bracket")
         await shown.until(lambda: contents(shown) == ["One", "second"])
         await shown.press("escape")
+        await shown.until(lambda: prompt.has_focus)
         await shown.type("a draft")
         await shown.press("ctrl+g")
         await shown.until(lambda: prompt.text == "One")
