@@ -21,6 +21,8 @@ def stopped(bench: Bench, question: str = "One", text: str = "Half an ") -> None
 def test_a_stopped_answer_goes_on_from_its_text() -> None:
     bench = Bench(max_new_tokens=64).ready()
     stopped(bench)
+    assert bench.session.last is not None
+    first = bench.session.last.id
     assert bench.session.go_on() is None
     assert bench.chat.continue_text == "Half an "
     assert [m["content"] for m in bench.chat.messages] == ["One"]
@@ -32,8 +34,9 @@ def test_a_stopped_answer_goes_on_from_its_text() -> None:
     assert bench.saved()[1] == ("assistant", "Half an answer. Yes.", "end")
     (entry,) = [e for e in bench.session.conversation.entries if e.role == "assistant"]
     assert entry.stats is not None
-    (earlier,) = entry.stats["earlier"]
-    assert (earlier["tokens"], earlier["forwards"], earlier["reason"]) == (32, 4, "stopped")
+    assert entry.stats["earlier"] == [
+        {"tokens": 32, "forwards": 4, "measured": True, "trace": first, "reason": "stopped"}
+    ]
     assert entry.stats["context"] == 45 + 32
     lines = stats_lines(entry.stats, entry.reason).splitlines()
     assert lines == ["part 1: 32 tok · 4 fwd · stopped", "part 2: 32 tok · 4 fwd"]
