@@ -115,15 +115,19 @@ class Transcript(Selecting):
         changed = await self._show(edge if other or len(entries) != part.count else part)
         if changed:
             await self._show(edge)
-        if changed or other:
+        if (changed or other) and entries:  # an empty one has a beginning to be read
             self.follow()
             if self.screen.focused is self and self._marked not in self._messages():
                 self.on_focus()
 
     async def show_top(self, widget: Widget) -> None:
         """Something to be read from its beginning, in an empty conversation."""
-        self.anchor(False)
         await self._talk.mount(widget, before=self._row(BELOW))
+        self._to_top()
+        self.call_after_refresh(self._to_top)  # behind the anchor of a first mount
+
+    def _to_top(self) -> None:
+        self.anchor(False)
         self.scroll_home(animate=False)
 
     async def add(self, widget: Widget) -> None:
