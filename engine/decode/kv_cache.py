@@ -35,6 +35,11 @@ class KVCache:
         """Tokens that fit without growing."""
         return self._keys[0].shape[1]
 
+    @property
+    def buffers(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Per layer keys and values [Hkv, capacity, D]; others after `reserve` made room."""
+        return self._keys, self._values
+
     def clear(self) -> None:
         """Forget everything and give the memory back."""
         empty = (self._config.num_key_value_heads, 0, self._config.head_dim)
