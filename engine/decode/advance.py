@@ -75,16 +75,8 @@ class _Block:
 def advance(state: LoopState, mailbox: Mailbox, rules: Rules) -> None:
     """Take a round's decisions by the predictions in `state`, and say what is next."""
     control = dict(zip(CONTROL, state.control.tolist(), strict=True))
-    mode, length = control["mode"], state.length
-    commits = mode in (COMMIT_WIDE, COMMIT_NARROW)
-    block = _load(state, 0, rules)
-    if not commits:
-        block = _take_step(block, state, length if mode == STEP else 0, rules)
-    fresh = _load(state, 1, rules)
-    if mode == COMMIT_WIDE or (mode == TRY and block.settled):
-        fresh = _take_step(fresh, state, length, rules)
-        if not fresh.finite:  # which is for that block's own step to say
-            fresh = _load(state, 1, rules)
+    commits = control["mode"] in (COMMIT_WIDE, COMMIT_NARROW)
+    block, fresh = _decide(state, control["mode"], rules)
     opened = fresh.stepped
     book = _Book(state, mailbox, control)
     over = block.stepped and _ends(block, control, rules)
@@ -113,7 +105,19 @@ def advance(state: LoopState, mailbox: Mailbox, rules: Rules) -> None:
     _store(state, block, control, moves, rules)
 
 
-def _load(state: LoopState, row: int, rules: Rules) -> _Block:
+def _decide(state: LoopState, mode: int, rules: Rules) -> tuple[_Block, _Block]:
+    """The open block and the one behind it, after the steps that the forward was for."""
+    block, fresh = (_load(state, row) for row in (0, 1))
+    if mode in (STEP, TRY):
+        block = _take_step(block, state, state.length if mode == STEP else 0, rules)
+    if mode == COMMIT_WIDE or (mode == TRY and block.settled):
+        after = _take_step(fresh, state, state.length, rules)
+        # What is not a number there is for that block's own step to say.
+        fresh = after if after.finite else fresh
+    return block, fresh
+
+
+def _load(state: LoopState, row: int) -> _Block:
     start, prompt_tokens, step, post_steps, filled = state.states[row].tolist()
     blank = torch.zeros_like(state.undecided[row], dtype=torch.bool)
     return _Block(

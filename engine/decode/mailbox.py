@@ -1,4 +1,4 @@
-"""The host's side of the mailbox: records in their order, and the snapshots that are still there."""
+"""The host's side of the mailbox: records in their order, and the snapshots still to be had."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Record:
-    """What `RECORD` names; `snapshot` of a step, None when it was overwritten before it was read."""
+    """What `RECORD` names; `snapshot` of a step, None when it was overwritten before the read."""
 
     kind: int
     block: int
