@@ -16,6 +16,7 @@ from engine.checkpoint.tokenizer import Tokenizer
 from engine.decode.answer import Answer, OnPrefill
 from engine.decode.canvas import Canvas
 from engine.decode.denoise import BlockEnd, Denoiser, StepResult
+from engine.decode.graph import GraphUnavailableError
 from engine.decode.mailbox import Reader, Record
 from engine.decode.plan import Plan
 from engine.events import Event, Reason
@@ -27,9 +28,11 @@ from engine.kernels.loop_state import (
     OVER,
     LoopState,
     Mailbox,
+    log_lines,
 )
 
 _POLL_SECONDS = 1e-4
+_LEAST_CAPACITY = 2048
 
 
 class Runner(Protocol):
@@ -57,12 +60,9 @@ class AnswerLoop:
 
     def takes(self, plan: Plan, denoiser: Denoiser) -> bool:
         """Whether the memory is large enough for the answer, and made for its blocks."""
-        blocks, rounds = _sizes(plan, denoiser)
-        box = self.mailbox
-        # A round leaves two steps and an end at most, but no more steps than it could need alone.
-        records = rounds + 2 * blocks + 2
-        fits = blocks * plan.block_length <= len(box.final) and records <= len(box.log)
-        return fits and self.state.length == plan.block_length
+        return self.state.length == plan.block_length and answer_fits(
+            plan, denoiser, len(self.mailbox.final)
+        )
 
     def begin(self, plan: Plan, denoiser: Denoiser) -> None:
         """Put the loop to the beginning of an answer, whose prompt is in the cache."""
@@ -85,6 +85,14 @@ class AnswerLoop:
         self.runner.wait()
 
 
+def answer_fits(plan: Plan, denoiser: Denoiser, capacity: int) -> bool:
+    """Whether a mailbox for `capacity` positions has room for all that an answer may write."""
+    blocks, rounds = _sizes(plan, denoiser)
+    # A round leaves two steps and an end at most, but no more steps than it could need alone.
+    records = rounds + 2 * blocks + 2
+    return blocks * plan.block_length <= capacity and records <= log_lines(capacity)
+
+
 def _sizes(plan: Plan, denoiser: Denoiser) -> tuple[int, int]:
     """Blocks of an answer, and the most forwards it can need: each block is filled by as many steps
     as it has positions, settles or runs into the limit, and is committed."""
@@ -94,7 +102,7 @@ def _sizes(plan: Plan, denoiser: Denoiser) -> tuple[int, int]:
 
 class LoopAnswer(Answer):
     """As `Answer`, with its steps taken by a loop. `begin` is called when the prompt is in the
-    cache, and gives a loop that takes this answer."""
+    cache, and gives a loop that takes this answer; when it cannot, the host takes the steps."""
 
     def __init__(
         self,
@@ -110,6 +118,12 @@ class LoopAnswer(Answer):
         self._mask_id = denoiser.mask_id
         self._last: Reason | None = None  # why the answer ends with the last block that ended
 
+    @property
+    def reach(self) -> int:
+        """As for `Answer`, and a block more, for trying the wide forward; not less than what saves
+        most chats from a second capture."""
+        return max(super().reach + self._plan.block_length, _LEAST_CAPACITY)
+
     def events(self) -> Iterator[Event]:
         """Yield the answer's events; the last one is its FinishEvent."""
         if not self._prefill():
@@ -119,7 +133,11 @@ class LoopAnswer(Answer):
             yield self._close(BlockEnd(self._open(self._plan.first_start), stopped=True))
             yield self._finish("stopped")
             return
-        loop = self._begin(self._plan, self._denoiser)
+        try:
+            loop = self._begin(self._plan, self._denoiser)
+        except GraphUnavailableError:
+            yield from self._blocks()
+            return
         try:
             yield from self._follow(loop)
         finally:

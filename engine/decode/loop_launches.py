@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.decode.denoise import Denoiser
 from engine.decode.forward_launches import ForwardLaunches, Shared
+from engine.decode.loops import MOST_STOPS
 from engine.kernels.launch import Launch
 from engine.kernels.loop_state import LoopState, Mailbox
 from engine.kernels.plans import Capability
@@ -20,9 +21,6 @@ from engine.kernels.triton_sampling import Predictions, Sampler
 from engine.kernels.triton_soft import SoftEmbedding
 from engine.kernels.triton_unmask import BlockRules
 from engine.model.transformer import LLaDA2Model
-
-MOST_STOPS = 8
-"""Stop ids that an answer may have in a loop: more are for the host's loop."""
 
 
 @dataclass(frozen=True)

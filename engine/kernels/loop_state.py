@@ -129,6 +129,12 @@ class LoopState:
         self.flags.copy_(torch.tensor([flags.get(name, 0) for name in FLAGS]))
 
 
+def log_lines(capacity: int) -> int:
+    """Records that there is room for, with `capacity` positions: enough for blocks of 8 that take
+    all the steps they may."""
+    return 4 * capacity + 1024
+
+
 @dataclass(frozen=True)
 class Mailbox:
     """What the device tells the host while it runs, and the host's one word to it.
@@ -157,7 +163,7 @@ class Mailbox:
 
         return cls(
             written=box(1, dtype=torch.int64),
-            log=box(4 * capacity + 1024, COLUMNS, dtype=torch.int32),
+            log=box(log_lines(capacity), COLUMNS, dtype=torch.int32),
             tokens=box(RING, length, dtype=torch.int64),
             confidences=box(RING, length, dtype=torch.float32),
             marks=box(RING, length, dtype=torch.int32),
