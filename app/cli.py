@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from app.cli_kernels import Activations, Graph, Kernels
 from app.cli_kernels import register as register_kernels
 from app.cli_models import register as register_models
 from app.cli_prompts import register as register_prompts
@@ -147,6 +148,9 @@ def ask(  # noqa: PLR0913 - one argument an option
     adapter: Adapter = None,
     residual_map: ResidualMap = None,
     allow_spill: Spill = False,
+    activations: Activations = "auto",
+    kernels: Kernels = "triton",
+    graph: Graph = True,
     as_json: Json = False,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Record every step.")] = None,
 ) -> None:
@@ -163,7 +167,7 @@ def ask(  # noqa: PLR0913 - one argument an option
     }
 
     def command() -> int:
-        from app.commands.ask import Ask
+        from app.commands.ask import Ask, Compute
         from app.commands.ask import ask as answer
         from app.commands.options import over_settings
 
@@ -179,6 +183,7 @@ def ask(  # noqa: PLR0913 - one argument an option
                 residual_map=residual_map,
                 trace=trace,
                 allow_spill=allow_spill,
+                compute=Compute.of(activations, kernels, graph),
                 as_json=as_json,
                 decoding={**decoding, "overlap": overlap},
             )
@@ -188,7 +193,7 @@ def ask(  # noqa: PLR0913 - one argument an option
 
 
 @app.command(name="eval")
-def evaluate(
+def evaluate(  # noqa: PLR0913 - one argument an option
     model: Model = None,
     n: Annotated[int, typer.Option("--n", help="How many held-out questions.")] = 400,
     preset: Preset = None,
@@ -196,17 +201,31 @@ def evaluate(
     adapter: Adapter = None,
     residual_map: ResidualMap = None,
     allow_spill: Spill = False,
+    activations: Activations = "auto",
+    kernels: Kernels = "triton",
+    graph: Graph = True,
     as_json: Json = False,
 ) -> None:
     """Accuracy and tokens per forward on the demo's held-out questions, preset by preset."""
 
     def command() -> int:
+        from app.commands.ask import Compute
         from app.commands.evaluate import Eval
         from app.commands.evaluate import evaluate as run_evaluation
 
         name = model or _settings().model
         return run_evaluation(
-            Eval(name, n, preset, device, adapter, residual_map, allow_spill, as_json)
+            Eval(
+                model=name,
+                n=n,
+                preset=preset,
+                device=device,
+                adapter=adapter,
+                residual_map=residual_map,
+                allow_spill=allow_spill,
+                as_json=as_json,
+                compute=Compute.of(activations, kernels, graph),
+            )
         )
 
     _end(command)
