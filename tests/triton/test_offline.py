@@ -18,7 +18,7 @@ NATIVE = ["sm_100", "sm_120"]
 SMALL = {
     "norm", "qkv", "attention", "attention_combine", "router_scores", "router_choice", "scan",
     "scan_combine", "cut", "draw", "draw_combine", "soft_sums", "soft_mix", "soft_add",
-    "soft_list", "soft_gather", "decide",
+    "soft_list", "soft_gather", "decide", "advance", "embed", "activate", "add_scaled",
 }  # fmt: skip
 
 
