@@ -149,7 +149,7 @@ class ForwardLaunches:
         return (routed, beside), launches + list(self._dense(module.shared_experts, x, beside))
 
     def _dense(self, module: MLP, x: Tensor, out: Tensor) -> Iterator[Launch]:
-        width = module.gate_proj.out_features
+        width = _outputs(module.gate_proj)
         gate, up, hidden = (self._new(width) for _ in range(3))
         yield from self._linear(module.gate_proj, x, gate)
         yield from self._linear(module.up_proj, x, up)
@@ -210,6 +210,12 @@ class ForwardLaunches:
             assert isinstance(module, nn.Linear)
             plan = linear_plan(self._capability, self._dtype, self._rows, out.shape[1])
             yield from linear_launches(x, module.weight, plan, out)
+
+
+def _outputs(module: nn.Module) -> int:
+    base = module.base if isinstance(module, LoRALinear) else module
+    assert isinstance(base, nn.Linear | NVFP4Linear)
+    return base.out_features
 
 
 def _packed_stacks(
