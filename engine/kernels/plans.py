@@ -75,6 +75,12 @@ def expert_plan(
     return Plan(tile, rows, warps, 3, native, together=not tcgen05)
 
 
+def joins_shared(capability: Capability, *, rounded: bool) -> bool:
+    """Whether the shared expert is computed among the routed ones. On sm_100 the kernels of decoded
+    weights spilled when there was a second place to read them from."""
+    return rounded or capability[0] not in (10, 11)
+
+
 def linear_plan(
     capability: Capability,
     dtype: torch.dtype | None,

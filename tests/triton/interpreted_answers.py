@@ -94,7 +94,7 @@ def test_a_sampled_answer_with_residual_context() -> None:
     torch.nn.init.normal_(adapter.down_proj.weight, std=0.05)
     engine.model.residual_adapter = adapter
     config = DecodeConfig(
-        max_new_tokens=12, block_length=4, temperature=0.7, top_k=30, top_p=0.9, seed=3,
+        max_new_tokens=6, block_length=4, temperature=0.7, top_k=30, top_p=0.9, seed=3,
         threshold=0.4, mask_id=500, stop_ids=[497],
     )  # fmt: skip
     prompt = [5, 6, 7, 8, 9]

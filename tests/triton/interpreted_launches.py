@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from engine.checkpoint.load import load_model
+from engine.decode.expert_stacks import joined_shared
 from engine.decode.forward_launches import ForwardLaunches, Shared, supported
 from engine.decode.kv_cache import KVCache
 from engine.kernels import reference
@@ -137,9 +138,21 @@ def test_exact_weights(name: str, blocks: int, card: Any, tmp_path: Path) -> Non
     torch.testing.assert_close(found, wanted, rtol=0, atol=2e-4)
 
 
-@pytest.mark.parametrize("card", [(9, 0), (12, 0)])
-def test_rounded_activations(card: Any, tmp_path: Path) -> None:
-    found, wanted = both(packed("nvfp4")(tmp_path), 1, card)
+@pytest.mark.parametrize(
+    ("card", "other", "joins"),
+    [
+        ((12, 0), None, True), ((9, 0), "down_proj", True), ((12, 0), "down_proj", True),
+        ((12, 0), "up_proj", False),
+    ],
+)  # fmt: skip
+def test_rounded_activations(card: Any, other: str | None, joins: bool, tmp_path: Path) -> None:
+    """The shared expert is one of the routed ones, unless its input is to be rounded otherwise."""
+    model = packed("nvfp4")(tmp_path)
+    moe = model.model.layers[1].mlp
+    if other is not None:
+        moe.shared_experts.get_submodule(other).input_scale.mul_(3)
+    assert (joined_shared(moe) is not None) == joins
+    found, wanted = both(model, 1, card)
     error = (found - wanted).abs()
     assert error.mean() < 0.05
     assert (error < 1e-3).float().mean() > 0.3
