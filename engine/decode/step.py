@@ -35,6 +35,7 @@ class Step:
 
     `packed_linears`: attention, shared experts and dense layers are NVFP4 as the routed experts
     are; the head then too where `packed_head`. `rounded`: activations are NVFP4 as well (W4A4).
+    `tiles`: packed weights lie as the kernels read them best.
     """
 
     config: ModelConfig
@@ -45,6 +46,7 @@ class Step:
     packed_linears: bool = True
     packed_head: bool = False
     packed_experts: bool = True
+    tiles: bool = True
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def _meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
 
 
 def blank_model(step: Step) -> LLaDA2Model:
-    """The step's model without memory, its packed weights in tiles."""
+    """The step's model without memory."""
     with torch.device("meta"):
         model = LLaDA2Model(step.config).to(torch.bfloat16)
         for layer in model.model.layers:
@@ -122,7 +124,8 @@ def blank_model(step: Step) -> LLaDA2Model:
                 setattr(model.get_submodule(parent), child, linear)
     for packed_module in packed_modules(model):
         packed_module.quantize_inputs = step.rounded
-    tile_weights(model, step.capability)
+    if step.tiles:
+        tile_weights(model, step.capability)
     return model
 
 
