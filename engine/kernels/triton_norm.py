@@ -101,8 +101,11 @@ def norm_launch(
         "ALSO": also is not None, "TOP_K": pairs - shared, "SHARED": int(shared),
     }  # fmt: skip
     grid = (x.numel() // size,)
-    warps = min(max(block // 512, 1), 8)
-    return Launch("norm", norm_kernel, grid, arguments, constants, warps)
+    # Where pairs are summed their loads are many at once: half as many elements a lane, or they
+    # spilled on sm_80.
+    warps = min(max(block // (256 if pairs else 512), 1), 8)
+    name = "norm_of_pairs" if pairs else "norm"
+    return Launch(name, norm_kernel, grid, arguments, constants, warps)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
