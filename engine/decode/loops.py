@@ -60,8 +60,11 @@ class GraphRunner:
         self._graph.launch(self._stream)
 
     def idle(self) -> bool:
-        """Whether it is through."""
-        return bool(self._stream.query())
+        """Whether it is through; then the host sees all of its mailbox, under WSL too."""
+        through = bool(self._stream.query())
+        if through:
+            self._stream.synchronize()
+        return through
 
     def wait(self) -> None:
         """Until it is."""

@@ -17,7 +17,7 @@ from engine.generate import Engine
 from engine.kernels.loop_state import BLOCKS, NEVER, RING, ROUNDS
 from engine.model.residual import ResidualAdapter
 from tests.engine.loop_work import begin_on_host
-from tests.engine.test_golden_generate import META_DATA, runs_both_ways
+from tests.engine.test_golden_generate import FEW_FORWARDS, META_DATA, RUNS
 
 
 def loop_events(
@@ -57,7 +57,18 @@ def both(engine: Engine, prompt: list[int], config: DecodeConfig, **options: Any
     return found
 
 
-@pytest.mark.parametrize(("run", "overlap"), runs_both_ways())
+def shorter_ones() -> list[Any]:
+    """Every golden run both ways; the longer ones are left to the slow tests."""
+    forwards = {name: run["forwards"] for name, run in META_DATA["generate"].items()}
+    return [
+        pytest.param(
+            run, overlap, marks=[] if forwards[run] <= FEW_FORWARDS else [pytest.mark.slow]
+        )
+        for run in RUNS for overlap in (False, True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("run", "overlap"), shorter_ones())
 def test_the_loop_is_the_plain_one(
     golden_engine: Engine, golden: Any, run: str, overlap: bool
 ) -> None:
