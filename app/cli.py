@@ -11,9 +11,23 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from app.cli_kernels import Activations, Graph, Kernels
+from app.cli_bench import register as register_bench
+from app.cli_chats import register as register_chats
+from app.cli_eval import register as register_eval
 from app.cli_kernels import register as register_kernels
 from app.cli_models import register as register_models
+from app.cli_options import (
+    Activations,
+    Adapter,
+    Device,
+    Graph,
+    Json,
+    Kernels,
+    Model,
+    Preset,
+    ResidualMap,
+    Spill,
+)
 from app.cli_prompts import register as register_prompts
 from app.cli_training import register as register_training
 from app.commands.running import CommandError, guarded, say
@@ -27,18 +41,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Model = Annotated[
-    str | None, typer.Option(metavar="demo|DIR|REPO", help="The model; default: your settings.")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Adapter = Annotated[str | None, typer.Option(metavar="DIR", help="An adapter to put onto it.")]
-ResidualMap = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Says which tensors are the residual adapter.")
-]
-Spill = Annotated[bool, typer.Option("--allow-spill", help="Load although memory looks too short.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Preset = Annotated[str | None, typer.Option(metavar="speed|quality|careful", help="Thresholds.")]
 
 
 def main() -> None:
@@ -97,6 +99,9 @@ def _version(asked: bool) -> None:
 def chat(
     context: typer.Context,
     model: Model = None,
+    mouse: Annotated[
+        bool, typer.Option("--mouse/--no-mouse", help="Leave the mouse to the terminal.")
+    ] = True,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
     ] = False,
@@ -106,20 +111,27 @@ def chat(
     Without a command the terminal program starts.
     """
     if context.invoked_subcommand is None:
-        _end(lambda: _chat(model))
+        _end(lambda: _chat(model, mouse=mouse))
 
 
-def _chat(model: str | None) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise CommandError(
-            "The terminal program needs a terminal; without one use: orl-chat ask PROMPT"
-        )
-    from app.logs import log_to_file
-    from app.paths import paths
+def _chat(model: str | None, *, mouse: bool) -> int:
+    _need_terminal("orl-chat ask PROMPT")
     from app.tui.app import run as run_terminal
 
+    return run_terminal(model, mouse=mouse)
+
+
+def _need_terminal(otherwise: str) -> None:
+    """Before a screen is drawn: a terminal that can show it, and a log for what goes wrong."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CommandError(f"The terminal program needs a terminal; without one use: {otherwise}")
+    from app.logs import log_to_file
+    from app.paths import paths
+    from app.terminal import refusal
+
+    if (why := refusal(otherwise)) is not None:
+        raise CommandError(why)
     log_to_file(paths().log)
-    return run_terminal(model)
 
 
 @app.command()
@@ -192,45 +204,6 @@ def ask(  # noqa: PLR0913 - one argument an option
     _end(command)
 
 
-@app.command(name="eval")
-def evaluate(  # noqa: PLR0913 - one argument an option
-    model: Model = None,
-    n: Annotated[int, typer.Option("--n", help="How many held-out questions.")] = 400,
-    preset: Preset = None,
-    device: Device = "auto",
-    adapter: Adapter = None,
-    residual_map: ResidualMap = None,
-    allow_spill: Spill = False,
-    activations: Activations = "auto",
-    kernels: Kernels = "triton",
-    graph: Graph = True,
-    as_json: Json = False,
-) -> None:
-    """Accuracy and tokens per forward on the demo's held-out questions, preset by preset."""
-
-    def command() -> int:
-        from app.commands.ask import Compute
-        from app.commands.evaluate import Eval
-        from app.commands.evaluate import evaluate as run_evaluation
-
-        name = model or _settings().model
-        return run_evaluation(
-            Eval(
-                model=name,
-                n=n,
-                preset=preset,
-                device=device,
-                adapter=adapter,
-                residual_map=residual_map,
-                allow_spill=allow_spill,
-                as_json=as_json,
-                compute=Compute.of(activations, kernels, graph),
-            )
-        )
-
-    _end(command)
-
-
 @app.command()
 def doctor(
     model: Model = None,
@@ -267,10 +240,16 @@ def paths() -> None:
 def replay(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A file that --trace wrote.")],
     speed: Annotated[float, typer.Option(help="2 is twice as fast as it was.")] = 1.0,
+    tui: Annotated[bool, typer.Option("--tui", help="Step by step, in a window.")] = False,
 ) -> None:
     """Play a recorded answer, with its timing and its numbers."""
 
     def command() -> int:
+        if tui:
+            _need_terminal("orl-chat replay TRACE")
+            from app.tui.replay_app import run as run_replay
+
+            return run_replay(trace)
         from app.commands.replay import replay as play
 
         return play(trace, speed)
@@ -288,6 +267,9 @@ def _settings() -> Any:
     return file.settings
 
 
+register_chats(app)
+register_eval(app, _settings)
+register_bench(app, _settings)
 register_models(app, _settings)
 register_prompts(app, lambda: str(_settings().model))
 register_training(app, lambda: str(_settings().model))

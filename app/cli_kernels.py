@@ -6,14 +6,6 @@ import typer
 
 from app.commands.running import guarded
 
-Activations = Annotated[
-    str, typer.Option(metavar="auto|bf16|nvfp4", help="Activations of NVFP4 weights.")
-]
-Kernels = Annotated[str, typer.Option(metavar="triton|reference", help="On a card: which ones.")]
-Graph = Annotated[
-    bool, typer.Option("--graph/--no-graph", help="On a card: an answer as one CUDA graph.")
-]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""

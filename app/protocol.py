@@ -88,7 +88,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Block:
-    """A final block and the text it adds; the figures are `engine.events.BlockStats`."""
+    """A final block and the text it adds; the figures are `engine.events.BlockStats`. `changes`
+    tells every one of its steps, over `positions` slots; `app/steps.py` writes and reads it."""
 
     type: ClassVar[str] = "block"
     id: str
@@ -103,11 +104,14 @@ class Block:
     unmasked_per_step: list[int] = field(default_factory=list)
     edits_per_step: list[int] = field(default_factory=list)
     measured: bool = True
+    positions: int = 0
+    changes: list[list[Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Done:
-    """The answer ended. `text` is the whole answer; `stats` is what `ask --json` prints of it."""
+    """The answer ended. `text` is the whole answer; `stats` is what `ask --json` prints of it, and
+    `inspected` what is stored beside it for a closer look, by the same names."""
 
     type: ClassVar[str] = "done"
     id: str
@@ -115,6 +119,7 @@ class Done:
     text: str
     stats: dict[str, Any]
     measured: bool = True
+    inspected: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,11 @@ class Stats:
     first_block_seconds: float
     seed: int | None = None
     blocks: tuple[BlockStats, ...] = field(default=())
+    model_seconds: float | None = None
+    pick_seconds: float | None = None
+    commit_seconds: float | None = None
+    """Parts of the decode time: model calls, decisions, calls that only store a block. None where
+    they were not measured: inside a graph, or on a device that works behind the host's back."""
 
     @property
     def tpf(self) -> float:

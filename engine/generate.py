@@ -22,7 +22,7 @@ from engine.decode.batch import Lane, answer_all
 from engine.decode.denoise import Denoiser
 from engine.decode.kv_cache import KVCache
 from engine.decode.loop_answer import LoopAnswer
-from engine.decode.loops import Loops
+from engine.decode.loop_times import LoopTimes
 from engine.decode.loops_on_card import make_loops
 from engine.decode.plan import Plan
 from engine.dtypes import resolve_dtype
@@ -53,8 +53,7 @@ class Engine:
         self.stop_ids = stop_ids
         self.block_length = block_length
         self._cache = KVCache(model.config, self.device, self.dtype)
-        self._loops: Loops | None = None
-        self._how = ""
+        self._loops, self._how = make_loops(model, graph=False)
 
     @classmethod
     def load(
@@ -209,9 +208,10 @@ class Engine:
         if self._loops is not None:
             self._loops.halt()
             if not stepwise and self._loops.takes(plan, denoiser):
-                return LoopAnswer(
-                    plan, denoiser, self.tokenizer, on_prefill, requested, self._loops.begin
-                ).events()
+                told = (self.tokenizer, on_prefill, requested)
+                return LoopAnswer(plan, denoiser, *told, self._loops.begin).events()
+        if self.device.type == "cpu":  # elsewhere a call returns before its work is done
+            denoiser = replace(denoiser, times=LoopTimes())
         return Answer(plan, denoiser, self.tokenizer, on_prefill, requested).events()
 
     def generate_many(

@@ -1,16 +1,25 @@
 """Keeps one engine process beside the window: starts it, feeds the session, ends it."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from app.client import EngineClient, EngineDied
-from app.protocol import LoadModel
+from app.protocol import EngineMessage, LoadModel, Request
 from app.tui.session import ChatSession
+
+
+class Guest(Protocol):
+    """Somebody else who uses the session's engine for a while."""
+
+    def take(self, message: EngineMessage | EngineDied) -> bool:
+        """Take a message; False when the session is to have it."""
 
 
 class EngineLink:
     """The session's engine. `run` once for each process; it returns when the process is over.
 
-    `model` is what the next process loads.
+    `model` and `adapter` (a run's name, a folder, None) are what the next process loads; `guest`
+    hears every message first.
     """
 
     def __init__(
@@ -18,6 +27,8 @@ class EngineLink:
     ) -> None:
         self._session = session
         self.model = model
+        self.adapter: str | None = None
+        self.guest: Guest | None = None
         self._make_client = make_client
         self._client: EngineClient | None = None
 
@@ -38,11 +49,16 @@ class EngineLink:
             session.handle(EngineDied(error.errno or 1, f"The engine cannot be started: {error}"))
             return
         session.send = client.send
-        client.send(LoadModel(self.model))
+        client.send(LoadModel(self.model, adapter=self.adapter))
         async for message in client.messages():
             if client is not self._client:
                 return
-            session.handle(message)
+            if self.guest is None or not self.guest.take(message):
+                session.handle(message)
+
+    def send(self, request: Request) -> None:
+        """Send the engine a request."""
+        self._session.send(request)
 
     async def close(self, timeout: float = 0.5) -> None:
         """End the engine; in less than a second, whatever it is doing."""

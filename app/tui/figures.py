@@ -42,9 +42,19 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     ("edits", "Tokens that were changed after they had been set."),
     (
+        "set per step",
+        "A row a block, a cell a step, as high as the tokens that the step set. A dot set none, an "
+        "underlined cell edited some, a star only edited.",
+    ),
+    (
+        "open block",
+        "Shaded: undecided. Bold: set in this step. Underlined with a star: edited in it. The "
+        "colour of both is how sure the model was: green from .9, amber from .7, red below.",
+    ),
+    (
         "context",
-        "Tokens of the conversation so far, of those that fit. Nothing is ever cut: a message "
-        "that does not fit is handed back to you.",
+        "Tokens of the conversation so far, of those that fit. Nothing is cut by itself: a message "
+        "that does not fit is handed back to you, and you choose what to do.",
     ),
     (
         "slow motion",
@@ -113,6 +123,21 @@ def stats_line(stats: Mapping[str, Any] | None, reason: str | None) -> str:
     parts = _figures(stats or {})
     parts.append(REASONS.get(reason, reason) if reason else "")
     return " · ".join(part for part in parts if part)
+
+
+def stats_lines(stats: Mapping[str, Any] | None, reason: str | None) -> str:
+    """The lines under an answer: one for each part of an answer that was continued."""
+    earlier = (stats or {}).get("earlier")
+    before = [part for part in earlier if isinstance(part, dict)] if earlier else []
+    lines = [stats_line(part, _word(part.get("reason"))) for part in before]
+    lines.append(stats_line(stats, reason))
+    if not before:
+        return lines[0]
+    return "\n".join(f"part {number}: {line}" for number, line in enumerate(lines, start=1))
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _figures(stats: Mapping[str, Any]) -> list[str]:

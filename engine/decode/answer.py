@@ -258,7 +258,9 @@ class Answer:
                 steps=tuple(self._states),
             )
         seed = self._denoiser.seed if self._config.temperature > 0 else self._config.seed
-        stats = self._tally.finish(len(self._visible), self._waste, seed, stopped_at)
+        stats = self._tally.finish(
+            len(self._visible), self._waste, seed, stopped_at, self._denoiser.times
+        )
         return FinishEvent(
             token_ids=tuple(self._visible),
             text=text,

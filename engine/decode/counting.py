@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from engine.decode.denoise import BlockEnd, StepResult
+from engine.decode.loop_times import LoopTimes
 from engine.events import BlockStats, Stats
 
 
@@ -88,7 +89,14 @@ class Tally:
         self.block = BlockTally()
         return stats
 
-    def finish(self, tokens: int, waste: int, seed: int | None, stopped_at: float | None) -> Stats:
+    def finish(
+        self,
+        tokens: int,
+        waste: int,
+        seed: int | None,
+        stopped_at: float | None,
+        times: LoopTimes | None = None,
+    ) -> Stats:
         """All figures. The end is the last forward's, or the moment of a stop."""
         end = self._mark if stopped_at is None else stopped_at
         blocks = _cut_blocks(self._blocks, tokens)
@@ -108,6 +116,9 @@ class Tally:
             first_block_seconds=self._first_block or 0.0,
             seed=seed,
             blocks=blocks,
+            model_seconds=None if times is None else times.model,
+            pick_seconds=None if times is None else times.pick,
+            commit_seconds=None if times is None else times.commit,
         )
 
 

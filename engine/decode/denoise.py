@@ -4,7 +4,7 @@ Any faster form of the loop must give the same tokens in the same number of step
 """
 
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.config import DecodeConfig
 from engine.decode.canvas import Canvas
 from engine.decode.kv_cache import KVCache
+from engine.decode.loop_times import LoopTimes, Part
 from engine.decode.trajectory import StepState
 from engine.decode.unmasking import edit, entropy, predict, suppress_mask, unmask
 from engine.kernels import ops
@@ -67,7 +68,7 @@ class Denoiser:
     """Steps over the blocks of one answer, whose first block begins at `first_start`.
 
     `config` is resolved: `mask_id`, `stop_ids` and `seed` stand beside it as the values in use.
-    `stop` is asked before every forward.
+    `stop` is asked before every forward. `times`, where it is given, learns where the time goes.
     """
 
     model: LLaDA2Model
@@ -80,6 +81,7 @@ class Denoiser:
     overlap: bool
     record: bool
     stop: Callable[[], bool]
+    times: LoopTimes | None = None
 
     def block(
         self, canvas: Canvas, fresh: Canvas | None, opened: StepResult | None
@@ -154,7 +156,8 @@ class Denoiser:
                 opened = self._ahead(fresh, ahead)
             else:
                 attend = self.cache.attend(canvas.start)
-                self.model.trunk(self._embed(canvas), canvas.positions, attend)
+                with self._timed("commit"):
+                    self.model.trunk(self._embed(canvas), canvas.positions, attend)
         self.cache.commit(list(result.token_ids))
         own = 1 if opened is None else 0
         return BlockEnd(canvas, commits=1, commit_forwards=own, opened=opened, committed=True)
@@ -207,11 +210,19 @@ class Denoiser:
         return own, ahead
 
     def _logits(self, start: int, embeds: Tensor, positions: Tensor) -> Tensor:
-        logits: Tensor = self.model(embeds, positions, self.cache.attend(start))
+        with self._timed("model"):
+            logits: Tensor = self.model(embeds, positions, self.cache.attend(start))
         return logits
+
+    def _timed(self, part: Part) -> AbstractContextManager[object]:
+        return nullcontext() if self.times is None else self.times.measure(part)
 
     def decide(self, canvas: Canvas, logits: Tensor) -> StepResult:
         """Unmask and edit by logits [B, V]; one transfer to the host."""
+        with self._timed("pick"):
+            return self._decide(canvas, logits)
+
+    def _decide(self, canvas: Canvas, logits: Tensor) -> StepResult:
         logits = suppress_mask(logits, self.mask_id)
         prediction = predict(
             logits, self.config, seed=self.seed, start=canvas.start, step=canvas.step

@@ -59,7 +59,8 @@ def counts(stats: Stats) -> Stats:
     blocks = tuple(replace(block, seconds=0.0) for block in stats.blocks)
     return replace(
         stats, blocks=blocks, cached_tokens=0, prefill_seconds=0.0, decode_seconds=0.0,
-        whole_seconds=0.0, first_block_seconds=0.0,
+        whole_seconds=0.0, first_block_seconds=0.0, model_seconds=None, pick_seconds=None,
+        commit_seconds=None,
     )  # fmt: skip
 
 

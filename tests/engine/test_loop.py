@@ -37,7 +37,8 @@ def without_times(event: Event) -> Event:
         return replace(event, seconds=0.0, stats=replace(event.stats, seconds=0.0))
     stats = replace(
         event.stats, prefill_seconds=0.0, decode_seconds=0.0, whole_seconds=0.0,
-        first_block_seconds=0.0, prefill_tokens=0, cached_tokens=0,
+        first_block_seconds=0.0, prefill_tokens=0, cached_tokens=0, model_seconds=None,
+        pick_seconds=None, commit_seconds=None,
         blocks=tuple(replace(b, seconds=0.0) for b in event.stats.blocks),
     )  # fmt: skip
     return replace(event, stats=stats)

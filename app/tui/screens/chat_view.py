@@ -5,28 +5,26 @@ whatever changes asks for a look, and the look takes the state as it is by then.
 """
 
 import time
-from typing import TYPE_CHECKING, cast
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.screen import Screen
-from textual.widgets import Static
 
-from app.store import ChatSummary
+from app.attachment import join
+from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.tui import status
-from app.tui.session import ChatSession
+from app.tui.screens.chat_field import ChatField
 from app.tui.state import Problem, Turn
+from app.tui.tabs import CHAT
+from app.tui.widgets.attachments import Attachments
 from app.tui.widgets.bars import KeyBar, StatusLine, TopBar
-from app.tui.widgets.block_view import BlockView
+from app.tui.widgets.block_view import BlockPicture, BlockView
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.live_panel import LiveLine, LivePanel
 from app.tui.widgets.prompt import Prompt
+from app.tui.widgets.too_small import TooSmall
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
-
-if TYPE_CHECKING:
-    from app.tui.app import OrlChat
 
 TICK = 0.25
 """Seconds between looks at the clock while an answer is written."""
@@ -34,50 +32,38 @@ RECENT = 4
 REFUSAL_SECONDS = 3.0
 
 
-class ChatView(Screen[None]):
+class ChatView(ChatField):
     """One conversation, its figures, the open block and the prompt."""
 
     _refusal: str | None = None
+    found: int | None = None
+    """The message that a search found, until it is shown."""
+    _word: str | None = None
 
     def compose(self) -> ComposeResult:
-        yield TopBar()
+        yield TopBar(CHAT)
         with Horizontal(id="middle"):
             yield Transcript()
             yield LivePanel(id="live-panel")
         yield BlockView()
         yield LiveLine(id="live-line")
+        yield Attachments()
         yield Prompt(self._history, self.ask)
         yield StatusLine()
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
-
-    @property
-    def program(self) -> "OrlChat":
-        """The app, by its own type."""
-        return cast("OrlChat", self.app)
-
-    @property
-    def draft(self) -> str:
-        """What is typed and not sent."""
-        return self.query_one(Prompt).text
-
-    @draft.setter
-    def draft(self, text: str) -> None:
-        """Put it into the field, unless somebody types already."""
-        if text and not self.draft:
-            self.query_one(Prompt).put(text)
-
-    @property
-    def session(self) -> ChatSession:
-        """The chat behind this screen."""
-        return self.program.session
+        yield TooSmall()
 
     def on_mount(self) -> None:
         """Everything is drawn before the engine is started."""
         self._clock = self.set_interval(TICK, self.refresh_status, pause=True)
         self.query_one(Prompt).focus()
+        self.refresh_look()
         self.conversation_changed()
         self.engine_changed()
+
+    def on_resize(self) -> None:
+        """What is drawn by width is drawn again, once the parts have theirs."""
+        self.call_after_refresh(self.refresh_figures)
 
     # --- what the session tells (state.View) --------------------------------------------------
 
@@ -94,13 +80,15 @@ class ChatView(Screen[None]):
         """Draw the conversation on screen."""
         self.call_later(self._draw)
         self.call_later(self._offer_draft)
+        self.refresh_top()
         self.refresh_bindings()
         self.refresh_figures()
         self.refresh_status()
 
     def turn_began(self, turn: Turn) -> None:
-        """Draw the question and its empty answer."""
+        """Draw the question and its empty answer, or the answer that goes on."""
         self.call_later(self._draw)
+        self.call_later(self._sync, turn)
         self._clock.resume()
         self.refresh_bindings()
         self.refresh_figures()
@@ -149,14 +137,11 @@ class ChatView(Screen[None]):
             if talk.entries:
                 await self.query(WelcomeCard).remove()
             await transcript.sync(talk)
+        found, self.found = self.found, None
+        if found is not None:
+            await transcript.show_found(found)
         if not talk.entries and not self.query(WelcomeCard):
             await transcript.show_top(WelcomeCard(self.session.engine, self._recent()))
-
-    def _offer_draft(self) -> None:
-        """A message that did not fit is the user's again."""
-        unsent, prompt = self.session.conversation.unsent, self.query_one(Prompt)
-        if unsent is not None and not prompt.text:
-            prompt.put(unsent.content)
 
     async def _sync(self, turn: Turn) -> None:
         answer = self.query_one(Transcript).answer(turn.answer)
@@ -166,30 +151,37 @@ class ChatView(Screen[None]):
     async def _show_card(self, problem: Problem) -> None:
         card, prompt = ProblemCard(problem), self.query_one(Prompt)
         await self.query_one(Transcript).add(card)
-        # Nothing can be asked before a restart; who is typing goes on typing.
-        if "restart" in problem.actions and prompt.has_focus and not prompt.text:
+        # Nothing can be asked before a restart, nor before the choice of what does not fit; who is
+        # typing goes on typing.
+        waiting = "restart" in problem.actions and prompt.has_focus and not prompt.text
+        if waiting or "fit" in problem.actions:
             card.take_focus()
 
     def refresh_top(self) -> None:
         """What answers, and how far a download is."""
-        answers = status.what_answers(self.session.engine, self.session.settings)
-        parts = (self.program.models.words(), answers)
-        self.query_one(TopBar).show(" · ".join(part for part in parts if part))
+        self.program.refresh_top()
 
     def refresh_figures(self) -> None:
         """The Live panel and the open block."""
         session = self.session
         turn = session.shown_turn
         before = session.before if turn is session.last else session.last
-        self.query_one(LivePanel).show(turn, before, session.engine)
-        self.query_one(LiveLine).show(turn, session.engine)
+        context = session.conversation.context
+        self.query_one(LivePanel).show(turn, before, session.engine, context)
+        self.query_one(LiveLine).show(turn, session.engine, context)
         block = self.query_one(BlockView)
         mode = session.settings.block_view
         seen = mode != "off" and turn is not None and turn.live.picture is not None
         block.set_class(not seen, "-off")
-        over = turn is not None and turn is not session.turn
-        note = "last picture" if over else "slow motion" if mode == "slow" else ""
-        block.show(turn.live if turn else None, note)
+        over = turn is not session.turn
+        live = turn.live if turn is not None else None
+        block.show(BlockPicture.of(live, over=over, slow=mode == "slow"))
+
+    def refresh_look(self) -> None:
+        """How the block is drawn, as the settings have it."""
+        settings = self.session.settings
+        block = self.query_one(BlockView)
+        block.prefer(settings.block_layout, colours=settings.confidence_colours)
 
     def refresh_status(self) -> None:
         """What is going on, and the clock."""
@@ -198,7 +190,7 @@ class ChatView(Screen[None]):
         words = status.doing(session.engine, session.turn, here=here, now=time.monotonic())
         lost = session.turn is None and not session.engine.usable and not session.engine.coming
         alert = lost or self._refusal is not None
-        words = self._refusal or words
+        words = self._refusal or self._word or words
         self.query_one(StatusLine).show(words, status.viewing(session.settings), alert=alert)
 
     def _recent(self) -> list[ChatSummary]:
@@ -208,23 +200,31 @@ class ChatView(Screen[None]):
             return []
 
     def ask(self, text: str) -> bool:
-        """Send a message; False, and a word about it, when it cannot be sent now."""
-        return self.say(self.session.ask(text))
+        """Send a message, and the files that go along; False, and a word about it, when it cannot
+        be sent now."""
+        attachments, editing = self.query_one(Attachments), self.session.conversation.editing
+        sent = self.say(self.session.ask(join(text, attachments.files)))
+        if sent:
+            attachments.take_all()
+        if sent and editing is not None:
+            self.call_later(self._bring_back)
+        return sent
 
     def say(self, refusal: str | None) -> bool:
         """Show for a moment why something was not done; True when nothing was refused."""
-        self._refusal = refusal
-        if refusal is not None:
-            self.set_timer(REFUSAL_SECONDS, lambda: self._forget(refusal))
-        self.refresh_status()
+        self._show(refusal, None)
         return refusal is None
 
-    def _forget(self, refusal: str) -> None:
-        if self._refusal == refusal:
-            self._refusal = None
-            self.refresh_status()
+    def tell(self, word: str) -> None:
+        """Show for a moment what was done."""
+        self._show(None, word)
 
-    def _history(self) -> list[str]:
-        """Prompts of this window and of this chat, each once, the latest last."""
-        prompts = [*self.session.asked, *self.session.conversation.prompts]
-        return list(dict.fromkeys(reversed(prompts)))[::-1]
+    def _show(self, refusal: str | None, word: str | None) -> None:
+        self._refusal, self._word = refusal, word
+        if refusal or word:
+            self.set_timer(REFUSAL_SECONDS, lambda: self._forget(refusal, word))
+        self.refresh_status()
+
+    def _forget(self, refusal: str | None, word: str | None) -> None:
+        if (self._refusal, self._word) == (refusal, word):
+            self._show(None, None)

@@ -9,18 +9,54 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from app.tui.tabs import TABS
+
 Hint = tuple[str, str, str]
 """A key as it is shown, what it does, the key to press."""
 
 
+class TabLine(Widget):
+    """The tabs by name, the open one marked; a click opens one. Wide windows show the keys too."""
+
+    COMPONENT_CLASSES = {"tabs--key", "tabs--name", "tabs--open"}
+    ALLOW_SELECT = False
+
+    def __init__(self, open: str) -> None:
+        super().__init__()
+        self._open = open
+
+    def render(self) -> Text:
+        """One word a tab, or two."""
+        line = Text(no_wrap=True)
+        for tab in TABS:
+            click = Style(meta={"@click": f"app.tab('{tab.id}')"})
+            if self.screen.has_class("-wide"):
+                key = self.get_component_rich_style("tabs--key")
+                line.append(f" {tab.key.upper()}", key + click)
+            name = "tabs--open" if tab.id == self._open else "tabs--name"
+            line.append(f" {tab.title} ", self.get_component_rich_style(name) + click)
+        return line
+
+
 class TopBar(Widget):
-    """The program on the left, what answers on the right."""
+    """The program and its tabs on the left, what answers on the right. No tab, no tabs."""
 
     ALLOW_SELECT = False
 
+    def __init__(self, tab: str | None = None) -> None:
+        super().__init__()
+        self._tab = tab
+
     def compose(self) -> ComposeResult:
         yield Static("orl-chat", id="program")
+        if self._tab is not None:
+            yield TabLine(self._tab)
         yield Static("", id="model", markup=False)
+
+    def on_resize(self) -> None:
+        """A wide window names the keys of the tabs, a narrow one does not."""
+        for tabs in self.query(TabLine):
+            tabs.refresh(layout=True)
 
     def show(self, text: str) -> None:
         """Say what answers."""
