@@ -111,27 +111,9 @@ def chat(
     Without a command the terminal program starts.
     """
     if context.invoked_subcommand is None:
-        _end(lambda: _chat(model, mouse=mouse))
+        from app.commands.screens import chat as open_chat
 
-
-def _chat(model: str | None, *, mouse: bool) -> int:
-    _need_terminal("orl-chat ask PROMPT")
-    from app.tui.app import run as run_terminal
-
-    return run_terminal(model, mouse=mouse)
-
-
-def _need_terminal(otherwise: str) -> None:
-    """Before a screen is drawn: a terminal that can show it, and a log for what goes wrong."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise CommandError(f"The terminal program needs a terminal; without one use: {otherwise}")
-    from app.logs import log_to_file
-    from app.paths import paths
-    from app.terminal import refusal
-
-    if (why := refusal(otherwise)) is not None:
-        raise CommandError(why)
-    log_to_file(paths().log)
+        _end(lambda: open_chat(model, mouse=mouse))
 
 
 @app.command()
@@ -246,10 +228,9 @@ def replay(
 
     def command() -> int:
         if tui:
-            _need_terminal("orl-chat replay TRACE")
-            from app.tui.replay_app import run as run_replay
+            from app.commands.screens import replay as open_replay
 
-            return run_replay(trace)
+            return open_replay(trace)
         from app.commands.replay import replay as play
 
         return play(trace, speed)

@@ -7,6 +7,8 @@ yet is an en dash, never a zero, because a zero would be a measurement.
 from collections.abc import Mapping
 from typing import Any
 
+from app.text import printable
+
 NOTHING = "\u2013"
 
 DEFINITIONS: tuple[tuple[str, str], ...] = (
@@ -121,7 +123,7 @@ def stats_line(stats: Mapping[str, Any] | None, reason: str | None) -> str:
     `stats` come from a database or a pipe: whatever is missing or not a number is left out.
     """
     parts = _figures(stats or {})
-    parts.append(REASONS.get(reason, reason) if reason else "")
+    parts.append(REASONS.get(reason, printable(reason)) if reason else "")
     return " · ".join(part for part in parts if part)
 
 

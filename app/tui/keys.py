@@ -57,6 +57,7 @@ def rebindable() -> list[Rebindable]:
     from app.tui.widgets.prompt import Prompt
     from app.tui.widgets.search_field import SearchField
     from app.tui.widgets.settings_list import SettingsOptions
+    from app.tui.widgets.token_field import TokenField
     from app.tui.widgets.transcript import Transcript
 
     places: list[tuple[type[DOMNode], tuple[str, ...]]] = [
@@ -74,6 +75,7 @@ def rebindable() -> list[Rebindable]:
         (help.HelpScreen, ("help",)),
         (models.ModelsScreen, ("models",)),
         (models.FolderField, ("models", "field")),
+        (TokenField, ("download", "field")),
         (models.ChoiceList, ("models", "list")),
         (download.DownloadScreen, ("download",)),
         (replay.ReplayScreen, ("replay",)),

@@ -1,5 +1,6 @@
 """What the Live panel says, as rows of spans (a text and the name of its look). No screen here."""
 
+from app.text import printable
 from app.tui import heat
 from app.tui.figures import NOTHING, count, duration, rate, ratio, size
 from app.tui.live import Live, Rates, final_rates
@@ -113,7 +114,7 @@ def device_rows(engine: EngineState) -> list[Row]:
     if facts := [f"{value:.0f} {unit}" for value, unit in units if value is not None]:
         found.append(_row("GPU", "  ".join(facts)))
     if gpu.throttle:
-        found.append([("throttled".ljust(LABEL), "label"), (gpu.throttle, "warning")])
+        found.append([("throttled".ljust(LABEL), "label"), (printable(gpu.throttle), "warning")])
     return [GAP, *found] if found else []
 
 

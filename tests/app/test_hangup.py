@@ -1,29 +1,31 @@
-"""A terminal that goes away, on a real pseudo-terminal."""
+"""A terminal that goes away, a program that is told to end or is killed, on a real terminal."""
 
-import fcntl
 import os
-import pty
-import select
-import struct
-import subprocess
-import sys
-import termios
+import signal
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+from tests.app.pseudo_terminal import CHAT, PATIENCE, PseudoTerminal, pseudo_terminal
+
+MODES_OFF = (b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1000l", b"\x1b[?1003l", b"\x1b[?2004l")
 
 
-def read_until(master: int, wanted: bytes) -> None:
-    seen, until = b"", time.monotonic() + PATIENCE
-    while wanted not in seen:
-        assert time.monotonic() < until, seen[-2000:]
-        if select.select([master], [], [], 0.1)[0]:
-            seen += os.read(master, 65536)
+def screens(terminal: PseudoTerminal) -> psutil.Process:
+    """The process that draws: the child of the one that waits."""
+    (child,) = psutil.Process(terminal.process.pid).children()
+    return child
+
+
+def is_restored(terminal: PseudoTerminal) -> bool:
+    """Modes as they were, and every switch of the terminal last turned off."""
+    written = terminal.written
+    switched = [(off, off[:-1] + (b"h" if off.endswith(b"l") else b"l")) for off in MODES_OFF]
+    return terminal.modes == terminal.modes_before and all(
+        written.rfind(off) > written.rfind(on) for off, on in switched
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,27 +35,45 @@ def read_until(master: int, wanted: bytes) -> None:
         pytest.param(True, id="while it draws"),
     ],
 )
-def test_a_terminal_that_goes_away_ends_both_processes(tmp_path: Path, busy: bool) -> None:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 34, 110, 0, 0))
-    program = subprocess.Popen(
-        [sys.executable, "-m", "app.cli", "--model", "demo"],
-        cwd=ROOT,
-        env={**os.environ, "ORL_CHAT_HOME": str(tmp_path), "TERM": "xterm-256color"},
-        stdin=slave, stdout=slave, stderr=slave,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
-    os.close(slave)
-    try:
-        read_until(master, b"Ready")
+def test_a_terminal_that_goes_away_ends_every_process(tmp_path: Path, busy: bool) -> None:
+    with pseudo_terminal(CHAT, tmp_path) as terminal:
+        terminal.wait(b"Ready")
         if busy:
-            os.write(master, b"What can you do?\r")
+            terminal.send("What can you do?\r")
             time.sleep(0.2)  # somewhere in the answer, and whatever it draws by then
-        family = [psutil.Process(program.pid), *psutil.Process(program.pid).children()]
-        os.close(master)  # the kernel sends SIGHUP to the session
-        assert program.wait(PATIENCE) in (0, 129)
+        family = terminal.family
+        terminal.hang_up()
+        assert terminal.process.wait(PATIENCE) in (0, 129)
         assert not psutil.wait_procs(family, timeout=10)[1]
-    finally:
-        program.kill()
-        program.wait()
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="kill"),
+        pytest.param(signal.SIGTERM, id="term", marks=pytest.mark.slow),
+        pytest.param(signal.SIGSEGV, id="segv", marks=pytest.mark.slow),
+    ],
+)
+def test_whatever_ends_the_screens_the_terminal_is_as_it_was(tmp_path: Path, number: int) -> None:
+    with pseudo_terminal(CHAT, tmp_path) as terminal:
+        terminal.wait(b"Ready")
+        family = terminal.family
+        assert terminal.modes != terminal.modes_before
+        os.kill(screens(terminal).pid, number)
+        code = terminal.process.wait(PATIENCE)
+        assert not psutil.wait_procs(family, timeout=10)[1]
+        if number != signal.SIGTERM:
+            terminal.wait(f"orl-chat was killed ({signal.Signals(number).name})".encode())
+        assert is_restored(terminal)
+        assert code == (0 if number == signal.SIGTERM else 128 + number)
+
+
+def test_sigterm_to_the_process_that_waits_ends_the_screens(tmp_path: Path) -> None:
+    with pseudo_terminal(CHAT, tmp_path) as terminal:
+        terminal.wait(b"Ready")
+        family = terminal.family
+        terminal.process.terminate()
+        assert terminal.process.wait(PATIENCE) == 0
+        assert not psutil.wait_procs(family, timeout=10)[1]
+        assert is_restored(terminal)

@@ -9,7 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "textual", "huggingface_hub", "numpy", "tokenizers")
 LIGHT = (
-    "app.cli", "app.client", "app.store", "app.settings", "app.protocol", "app.paths",
+    "app.cli", "app.launcher", "app.client", "app.store", "app.settings", "app.protocol",
+    "app.paths",
     "app.worker", "app.trace", "app.replay", "app.models", "app.failures", "app.text",
     "app.commands.ask", "app.commands.download", "app.downloader", "app.hub.client",
     "app.hub.manifest", "app.hub.job", "engine.config", "engine.events",

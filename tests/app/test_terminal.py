@@ -185,3 +185,19 @@ def test_a_closed_terminal_leaves_no_process(terminal: Terminal) -> None:
     processes = terminal.processes()
     terminal.tmux("kill-session")
     assert gone(processes)
+
+
+def test_after_kill_9_the_shell_is_as_it_was(terminal: Terminal) -> None:
+    terminal.wait("Ready")
+    processes = terminal.processes()
+    waiting = next(p for p in processes if "app.cli" in " ".join(p.cmdline()))
+    (screens,) = waiting.children()
+    screens.kill()
+    terminal.wait("ended with 137")
+    assert gone(processes)
+    terminal.type("echo $((20 + 22))")
+    terminal.wait("echo $((20 + 22))")  # the shell echoes what is typed
+    terminal.keys("Enter")
+    assert "orl-chat  " not in terminal.wait(lambda screen: "42" in screen.split())
+    flags = "#{mouse_any_flag}#{alternate_on}#{cursor_flag}"
+    assert terminal.tmux("display-message", "-p", flags).strip() == "001"

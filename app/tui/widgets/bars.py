@@ -9,7 +9,9 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from app.text import printable
 from app.tui.tabs import TABS
+from app.tui.widgets.words import Words
 
 Hint = tuple[str, str, str]
 """A key as it is shown, what it does, the key to press."""
@@ -51,7 +53,7 @@ class TopBar(Widget):
         yield Static("orl-chat", id="program")
         if self._tab is not None:
             yield TabLine(self._tab)
-        yield Static("", id="model", markup=False)
+        yield Words(id="model", fills=True)
 
     def on_resize(self) -> None:
         """A wide window names the keys of the tabs, a narrow one does not."""
@@ -60,7 +62,7 @@ class TopBar(Widget):
 
     def show(self, text: str) -> None:
         """Say what answers."""
-        self.query_one("#model", Static).update(Text(text, overflow="ellipsis", no_wrap=True))
+        self.query_one("#model", Words).say(_line(text))
 
 
 class StatusLine(Widget):
@@ -69,13 +71,13 @@ class StatusLine(Widget):
     ALLOW_SELECT = False
 
     def compose(self) -> ComposeResult:
-        yield Static("", id="doing", markup=False)
-        yield Static("", id="viewing", markup=False)
+        yield Words(id="doing", fills=True)
+        yield Words(id="viewing")
 
     def show(self, doing: str, viewing: str, *, alert: bool = False) -> None:
         """Say both; only what changed is painted."""
-        self.query_one("#doing", Static).update(Text(doing, overflow="ellipsis", no_wrap=True))
-        self.query_one("#viewing", Static).update(Text(viewing, no_wrap=True))
+        self.query_one("#doing", Words).say(_line(doing))
+        self.query_one("#viewing", Words).say(Text(viewing, no_wrap=True))
         self.set_class(alert, "-alert")
 
 
@@ -120,6 +122,11 @@ class KeyBar(Widget):
         click = Style(meta={"@click": f"app.simulate_key('{press.split(',')[0]}')"})
         line.append(f" {key}", self.get_component_rich_style("keys--key") + click)
         line.append(f" {word} ", self.get_component_rich_style("keys--word") + click)
+
+
+def _line(text: str) -> Text:
+    """What a folder's name or the engine said, cut where it does not fit."""
+    return Text(printable(text), overflow="ellipsis", no_wrap=True)
 
 
 def _width(hint: Hint) -> int:

@@ -17,6 +17,10 @@ from app.tui.copying import has_code
 from app.tui.figures import number, stats_lines
 from app.tui.widgets.attachments import chip
 from app.tui.widgets.safe_markdown import SafeMarkdown
+from app.tui.widgets.words import Words
+
+PAUSE = 0.1
+"""Seconds between two appends. Each lays out the screen, which would else be all it does."""
 
 
 def _heading(who: str, entry: Entry, note: str = "") -> Text:
@@ -65,8 +69,8 @@ class MessageWidget(Widget):
             for word, action in self._words():
                 look = Style(underline=True, meta={"@click": f"screen.{action}"})
                 heading.append("   ").append(word, look)
-        for who in self.query(".who").results(Static):
-            who.update(heading)
+        for who in self.query(".who").results(Words):
+            who.say(heading)
 
     _who = "you"
 
@@ -85,12 +89,16 @@ class UserMessage(MessageWidget):
     """A message as it was typed: never Markdown, never markup. Of its files only the names."""
 
     def compose(self) -> ComposeResult:
-        yield Static(_heading("you", self.entry, self._note()), classes="who", markup=False)
+        yield Words(classes="who")
         text, files = split(self.entry.content)
         if text:
             yield Static(Text(printable(text)), markup=False)
         for file in files:
             yield Static(Text(f"[{printable(chip(file))}]"), classes="file", markup=False)
+
+    def on_mount(self) -> None:
+        """Who and when."""
+        self.refresh_heading()
 
 
 class Answer(MessageWidget):
@@ -102,21 +110,31 @@ class Answer(MessageWidget):
     """
 
     _who = "orl"
+    _waiting = False
+    _not_before = 0.0
 
     def compose(self) -> ComposeResult:
-        yield Static(classes="who", markup=False)
+        yield Words(classes="who")
         yield SafeMarkdown(self.entry.content)
-        yield Static(classes="figures", markup=False)
+        yield Words(classes="figures")
 
     def on_mount(self) -> None:
         """Figures of an answer from the store; none yet for a new one."""
         self._refresh_figures()
 
     def sync(self) -> None:
-        """Show the entry's content, and its figures once it is complete."""
-        self.call_later(self._sync)
+        """Show the entry's content, and its figures once it is complete; soon, not at once."""
+        if self._waiting:
+            return
+        self._waiting = True
+        wait = self._not_before - time.monotonic()
+        if wait > 0:
+            self.set_timer(wait, self._sync)
+        else:
+            self.call_later(self._sync)
 
     async def _sync(self) -> None:
+        self._waiting, self._not_before = False, time.monotonic() + PAUSE
         markdown, content = self.query_one(SafeMarkdown), self.entry.content
         shown = markdown.source
         if content.startswith(shown):
@@ -132,9 +150,9 @@ class Answer(MessageWidget):
         line = self._figures()
         self.set_class(not entry.content, "-empty")
         self.set_class(entry.reason is None, "-open")
-        figures = self.query_one(".figures", Static)
-        figures.display = bool(line)
-        figures.update(Text(line))
+        for figures in self.query(".figures").results(Words):  # none when it goes
+            figures.display = bool(line)
+            figures.say(Text(line))
 
     def _note(self) -> str:
         left_out = number(self.entry.stats or {}, "left_out")

@@ -1,94 +1,92 @@
-"""The conversation, scrolled. Only the latest answers are widgets; older ones come on request.
+"""The conversation, scrolled. Only the answers around what is read are widgets.
 
-A Markdown answer is about 14 widgets and appending slows down with every one that is mounted, so
-at most `KEPT` answers are, however long the chat. A row at the top brings back older ones.
-
-With the focus, one message is selected: what the keys of a message act on. Up and Down move, and a
-message that is higher than the window is read to its end before it is left.
+A Markdown answer is about 14 widgets, and whatever grows lays out every one that is mounted. So
+`KEPT` answers are while the end is followed, and `MOST` at any time, however long the chat: what
+is scrolled to is built, and as much goes at the other end. A row at either end says how much is
+beyond it, and brings some on a click.
 """
+
+import asyncio
+from typing import Any
 
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Size
+from textual.layout import DockArrangeResult
 from textual.message import Message
+from textual.scrollbar import ScrollBar
 from textual.widget import Widget
-from textual.widgets import Static
 
 from app.text import printable
 from app.tui.conversation import Conversation, Entry
-from app.tui.part import above
+from app.tui.part import Part, around, at_edge, grown
 from app.tui.widgets.messages import Answer, MessageWidget, UserMessage
+from app.tui.widgets.selecting import Selecting
+from app.tui.widgets.words import Words
 
-KEPT = 20
-MORE = 10
-OLDER, NEWER = "the version before, with what followed it", "the version after"
-CODE_HELP = "copy a code block; once more, the next one"
+KEPT, MORE, MOST = 8, 6, 20
+ABOVE, BELOW = -1, 1
 
 
-class EarlierRow(Static):
-    """Says how much is above, and brings it back on a click."""
+class HiddenRow(Words):
+    """Says how much is beyond it, on one side, and brings some of it on a click."""
 
     class Wanted(Message):
         """It was clicked."""
 
+        def __init__(self, side: int) -> None:
+            super().__init__()
+            self.side = side
+
+    def __init__(self, side: int) -> None:
+        super().__init__(fills=True)
+        self.side = side
+        self.display = False
+
     def show(self, hidden: int) -> None:
         """How many messages are not mounted."""
         self.display = hidden > 0
-        self.update(Text(f"↑ {hidden} earlier messages"))
+        words = "↑ {} earlier messages" if self.side == ABOVE else "↓ {} later messages"
+        self.say(Text(words.format(hidden)))
 
     def on_click(self, event: events.Click) -> None:
-        """Bring some back."""
+        """Bring some."""
         event.stop()
-        self.post_message(self.Wanted())
+        self.post_message(self.Wanted(self.side))
 
 
 class Talk(Vertical):
     """What scrolls. At least as high as the window, or an anchor would push it down."""
 
 
-class Transcript(VerticalScroll):
+class Transcript(Selecting):
     """The messages and cards of one conversation, following its end."""
-
-    BINDINGS = [
-        Binding("y", "screen.copy('text')", "copy text", id="msg.text"),
-        Binding("m", "screen.copy('markdown')", "copy Markdown", id="msg.markdown"),
-        Binding("c", "screen.copy('code')", "copy code", id="msg.code", tooltip=CODE_HELP),
-        Binding("left_square_bracket", "screen.leaf(-1)", "older", id="msg.older", tooltip=OLDER),
-        Binding("right_square_bracket", "screen.leaf(1)", "newer", id="msg.newer", tooltip=NEWER),
-        Binding("up", "select(-1)", "earlier message", show=False, id="msg.up"),
-        Binding("down", "select(1)", "later message", show=False, id="msg.down"),
-    ]
-
-    class Below(Message):
-        """Down was pressed at the last message."""
 
     def __init__(self) -> None:
         super().__init__(id="transcript")
         self.conversation = Conversation()
-        self._first = 0
-        self._loading = False
-        self._below: float | None = None
-        """Lines below the first one that was read when older messages were asked for."""
-        self._marked: MessageWidget | None = None
-        """The selected message; it may be gone by now."""
+        self._part = Part()
+        self._mounting = asyncio.Lock()  # keys and messages come from different tasks
+        self._moving = False
+        self._reading: tuple[Widget, int] | None = None
+        """What the window begins in, and its line at the last layout; None at the end."""
 
     def compose(self) -> ComposeResult:
-        row = EarlierRow(markup=False)
-        row.display = False
         with Talk():
-            yield row
+            yield HiddenRow(ABOVE)
+            yield HiddenRow(BELOW)
 
     @property
     def _talk(self) -> Talk:
         return self.query_one(Talk)
 
-    async def on_earlier_row_wanted(self, event: EarlierRow.Wanted) -> None:
-        """Bring some back."""
+    async def on_hidden_row_wanted(self, event: HiddenRow.Wanted) -> None:
+        """Bring some."""
         event.stop()
-        await self.show_earlier()
+        await self.show_more(event.side)
 
     def on_mount(self) -> None:
         """Stay at the end until the user scrolls."""
@@ -96,86 +94,9 @@ class Transcript(VerticalScroll):
 
     def follow(self) -> None:
         """Go to the end and stay there; twice, because what was just mounted has no size yet."""
-        self._below = None
+        self._moving, self._reading = False, None
         self.anchor()
         self.call_after_refresh(self.anchor)
-
-    @property
-    def selected(self) -> Entry | None:
-        """The message that the keys act on, while the focus is here."""
-        marked = self._marked
-        here = self.screen.focused is self and marked is not None and marked.is_attached
-        return marked.entry if here and marked is not None else None
-
-    def on_focus(self) -> None:
-        """The message that was selected before, else the newest."""
-        messages = self._messages()
-        if self._marked in messages:
-            self._mark(self._marked)
-        elif messages:
-            self._mark(messages[-1])
-
-    def on_blur(self) -> None:
-        """The selection stays, and is seen again with the focus."""
-        if self._marked is not None:
-            self._marked.select(False)
-
-    def on_message_widget_clicked(self, event: MessageWidget.Clicked) -> None:
-        """A click selects."""
-        event.stop()
-        self._mark(event.widget)
-
-    async def action_select(self, step: int) -> None:
-        """The message above or below; first, what is not seen yet of this one."""
-        messages = self._messages()
-        if messages and self._marked not in messages:
-            self._mark(messages[-1])
-        if self._marked is None or not messages or self._read_on(self._marked, step):
-            return
-        if step < 0 and self._marked is messages[0] and self._first > 0:
-            await self.show_earlier()
-            messages = self._messages()
-        index = messages.index(self._marked) + step
-        if index >= len(messages):
-            self.post_message(self.Below())
-        elif index >= 0:
-            self.release_anchor()
-            self._mark(messages[index])
-            self.call_after_refresh(self._show_edge, messages[index], step)
-
-    def _read_on(self, widget: Widget, step: int) -> bool:
-        """Scroll within a message that goes on beyond the window; False when it does not."""
-        height = self.scrollable_content_region.height
-        region = widget.virtual_region
-        hidden = self.scroll_y - region.y if step < 0 else region.bottom - self.scroll_y - height
-        if hidden <= 1:
-            return False
-        self.scroll_to(y=self.scroll_y + step * min(hidden, max(1, height - 2)), animate=False)
-        return True
-
-    def _show_edge(self, widget: Widget, step: int) -> None:
-        """Bring a message into the window; of a high one, the end that was come from."""
-        height = self.scrollable_content_region.height
-        region = widget.virtual_region
-        top, bottom = region.y, region.bottom - height
-        if top >= self.scroll_y >= bottom:
-            return
-        self.scroll_to(y=max(top, bottom) if step < 0 else min(top, bottom), animate=False)
-
-    def _mark(self, widget: MessageWidget) -> None:
-        if self._marked is not None:
-            self._marked.select(False)
-        self._marked = widget
-        widget.select(self.screen.focused is self)
-        self.refresh_bindings()
-
-    def show_entry(self, entry: Entry) -> None:
-        """Select a message and bring it into the window; one that is not mounted is left alone."""
-        widget = next((w for w in self._messages() if w.entry is entry), None)
-        if widget is not None:
-            self._mark(widget)
-            self.release_anchor()
-            self.call_after_refresh(self._show_edge, widget, -1)
 
     def title(self, title: str) -> None:
         """The chat's title: what a user typed, so never markup."""
@@ -185,36 +106,30 @@ class Transcript(VerticalScroll):
         """Bring the widgets in line with the conversation as it is now: another one, new messages
         at its end, messages that were taken back, another version and what followed that. Calling
         it too often is harmless."""
-        newest = above(conversation.entries, len(conversation.entries), KEPT)
-        if conversation is not self.conversation or self._first > newest:
+        entries = conversation.entries
+        other = conversation is not self.conversation
+        if other:
             self.conversation = conversation
-            self._first = newest
-            stale: list[Widget] = self._shown()
-        else:
-            wanted = {id(entry) for entry in conversation.entries}
-            stale = [w for w in self._messages() if id(w.entry) not in wanted]
-        mounted = {id(w.entry) for w in self._messages() if w not in stale}
-        entries = conversation.entries[self._first :]
-        new = [self._widget(entry) for entry in entries if id(entry) not in mounted]
-        if stale or new:
-            with self.app.batch_update():
-                await self._talk.remove_children(stale)
-                await self._talk.mount_all(new)
+            await self._talk.remove_children([w for w in self._talk.children if not _is_row(w)])
+        part, edge = self._part, at_edge(entries, BELOW, KEPT)
+        changed = await self._show(edge if other or len(entries) != part.count else part)
+        if changed:
+            await self._show(edge)
+        if changed or other:
             self.follow()
-            if self.screen.focused is self and self._marked in stale:
+            if self.screen.focused is self and self._marked not in self._messages():
                 self.on_focus()
-        await self._trim()
-        self._refresh_row()
 
     async def show_top(self, widget: Widget) -> None:
         """Something to be read from its beginning, in an empty conversation."""
         self.anchor(False)
-        await self._talk.mount(widget)
+        await self._talk.mount(widget, before=self._row(BELOW))
         self.scroll_home(animate=False)
 
     async def add(self, widget: Widget) -> None:
         """A card at the end."""
-        await self._talk.mount(widget)
+        await self._show(at_edge(self.conversation.entries, BELOW, KEPT))
+        await self._talk.mount(widget, before=self._row(BELOW))
         self.follow()
 
     def answer(self, entry: Entry) -> Answer | None:
@@ -225,67 +140,127 @@ class Transcript(VerticalScroll):
     async def show_found(self, message_id: int) -> None:
         """Go to a message, however far above, and mark it as what a search found."""
         entries = self.conversation.entries
-        place = next((i for i, e in enumerate(entries) if e.id == message_id), len(entries))
-        if place < self._first:
-            await self._mount_above(above(entries, place + 1, 1))
-        for widget in (w for w in self._messages() if w.entry.id == message_id):
+        place = next((i for i, e in enumerate(entries) if e.id == message_id), None)
+        if place is None:
+            return
+        if not self._part.first <= place < self._part.end:
+            await self._show(around(entries, place, KEPT))
+        for widget in (w for w in self._messages() if w.entry is entries[place]):
             widget.mark_found()
             self._marked = widget
             self.call_after_refresh(self._go_to, widget)
 
     def _go_to(self, widget: Widget) -> None:
-        self._below = None
-        self.anchor(False)
+        self._reading = None
+        self.release_anchor()
         self.scroll_to_widget(widget, top=True, animate=False, immediate=True)
 
-    async def show_earlier(self) -> None:
-        """Mount some older messages above, without moving what is being read."""
-        if self._first == 0 or self._loading:
-            return
-        self._loading = True
-        try:
+    async def action_scroll_home(self) -> None:  # type: ignore[override]
+        """The first message of the conversation, however far up."""
+        self.release_anchor()
+        await self._show(at_edge(self.conversation.entries, ABOVE, KEPT))
+        self.scroll_home(animate=False)
+
+    async def action_scroll_end(self) -> None:  # type: ignore[override]
+        """The last message, and stay there."""
+        await self._show(at_edge(self.conversation.entries, BELOW, KEPT))
+        self.follow()
+
+    async def show_more(self, side: int) -> None:
+        """Mount some messages above or below, without moving what is being read; nothing when the
+        window has left that end meanwhile."""
+        async with self._mounting:
+            if self._moving or not self._part.hidden(side) or not self._is_near(side):
+                return
+            self._moving = True
+            self._reading = self._reading or self._first_seen()
             self.release_anchor()
-            self._below = self.max_scroll_y - self.scroll_y
-            await self._mount_above(above(self.conversation.entries, self._first, MORE))
-            self.call_after_refresh(self._back_to_reading)
-        finally:
-            self._loading = False
+            try:
+                part = grown(self._part, self.conversation.entries, side, MORE, MOST)
+                await self._mount_part(part)
+            finally:
+                self.call_after_refresh(self._moved)
 
-    async def _mount_above(self, start: int) -> None:
-        entries = self.conversation.entries[start : self._first]
-        self._first = start
-        await self._talk.mount_all([self._widget(entry) for entry in entries], after=0)
-        self._refresh_row()
+    def _moved(self) -> None:
+        self._moving = False
 
-    def _back_to_reading(self) -> None:
-        if self._below is not None:
-            self.scroll_to(y=self.max_scroll_y - self._below, animate=False)
+    def _first_seen(self) -> tuple[Widget, int] | None:
+        seen = (w for w in self._messages() if w.virtual_region.bottom > self.scroll_y)
+        first = next(seen, None)
+        return None if first is None else (first, first.virtual_region.y)
+
+    def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
+        """The layout; when what is read moves in it, the window moves along. Here and not after
+        it, as Textual's own anchor does, so that no frame shows anything else."""
+        arranged = super().arrange(size, optimal)
+        if self._reading is not None and arranged.placements:
+            widget, before = self._reading
+            inside = self._talk.arrange(arranged.placements[0].region.size)
+            line = next((p.region.y for p in inside.placements if p.widget is widget), before)
+            self._reading = widget, line
+            self._shift(line - before)
+        return arranged
+
+    def scroll_to(self, x: float | None = None, y: float | None = None, **options: Any) -> None:
+        """At once, as `y` may mean another line after the next layout."""
+        super().scroll_to(x, y, **{**options, "immediate": True})
+
+    def _shift(self, lines: int) -> None:
+        for name in ("scroll_y", "scroll_target_y"):
+            self.set_reactive(getattr(Widget, name), max(0, getattr(self, name) + lines))
+        self.vertical_scrollbar.set_reactive(ScrollBar.position, self.scroll_y)
 
     def watch_scroll_y(self, old: float, new: float) -> None:
-        """Reaching the top by scrolling brings older messages."""
+        """Coming near an end of what is mounted brings more, before the end is seen."""
         super().watch_scroll_y(old, new)
-        if new <= 0 < old and self._first > 0:
-            self.call_later(self.show_earlier)
+        at_end = new >= self.max_scroll_y and not self._part.hidden(BELOW)
+        self._reading = None if at_end else self._first_seen()
+        side = ABOVE if new < old else BELOW
+        if self._is_near(side) and not self._moving and self._part.hidden(side):
+            self.call_later(self.show_more, side)
 
-    async def _trim(self) -> None:
-        """Unmount what is far above the end."""
-        if sum(isinstance(w, Answer) for w in self._messages()) <= KEPT:
-            return
-        entries = self.conversation.entries
-        self._first = above(entries, len(entries), KEPT)
-        kept = {id(entry) for entry in entries[self._first :]}
-        await self._talk.remove_children([w for w in self._messages() if id(w.entry) not in kept])
+    def _is_near(self, side: int) -> bool:
+        beyond = self.scroll_y if side == ABOVE else self.max_scroll_y - self.scroll_y
+        return beyond < self.scrollable_content_region.height
+
+    async def _show(self, part: Part) -> bool:
+        """Mount what `part` holds and nothing else; False when that is what there was."""
+        async with self._mounting:
+            return await self._mount_part(part)
+
+    async def _mount_part(self, part: Part) -> bool:
+        entries = self.conversation.entries[part.first : part.end]
+        places = {id(entry): place for place, entry in enumerate(entries)}
+        stale = [w for w in self._messages() if id(w.entry) not in places]
+        kept = [w for w in self._messages() if id(w.entry) in places]
+        mounted = {id(w.entry) for w in kept}
+        new = [place for place, entry in enumerate(entries) if id(entry) not in mounted]
+        first = places[id(kept[0].entry)] if kept else 0
+        # A card stays behind the message it came after: what is new at the end comes behind it.
+        behind = kept[-1] if kept and self._part.hidden(BELOW) else None
+        end = {"after": behind} if behind is not None else {"before": self._row(BELOW)}
+        with self.app.batch_update():
+            await self._talk.remove_children(stale)
+            await self._talk.mount_all(
+                [self._widget(entries[p]) for p in new if p < first], after=0
+            )
+            await self._talk.mount_all([self._widget(entries[p]) for p in new if p >= first], **end)
+        self._part = part
+        for side in (ABOVE, BELOW):
+            self._row(side).show(part.hidden(side))
+        return bool(stale or new)
+
+    def _row(self, side: int) -> HiddenRow:
+        return next(row for row in self._talk.query_children(HiddenRow) if row.side == side)
 
     def _messages(self) -> list[MessageWidget]:
         return [w for w in self._talk.children if isinstance(w, MessageWidget)]
-
-    def _shown(self) -> list[Widget]:
-        return [w for w in self._talk.children if not isinstance(w, EarlierRow)]
-
-    def _refresh_row(self) -> None:
-        self.query_one(EarlierRow).show(self._first)
 
     def _widget(self, entry: Entry) -> Widget:
         if entry.role == "user":
             return UserMessage(entry)
         return Answer(entry)
+
+
+def _is_row(widget: Widget) -> bool:
+    return isinstance(widget, HiddenRow)

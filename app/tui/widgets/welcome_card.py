@@ -55,12 +55,13 @@ class WelcomeCard(Widget):
         self._refresh_words()
 
     def _refresh_words(self) -> None:
-        engine = self._engine
-        self.query_one(".words", Static).update(self._words())
-        options = self.query_one(OptionList)
-        if self._asked != welcome.questions(engine.ready):
-            options.clear_options()
-            options.add_options(self._options())
+        """Of a card that goes at this moment the parts may be gone already."""
+        for words in self.query(".words").results(Static):
+            words.update(self._words())
+        if self._asked != welcome.questions(self._engine.ready):
+            for options in self.query(OptionList):
+                options.clear_options()
+                options.add_options(self._options())
 
     def _words(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))

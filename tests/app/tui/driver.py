@@ -40,6 +40,8 @@ class Window:
         while time.monotonic() < give_up:
             if what():
                 return
+            if self.app._exception is not None:
+                raise AssertionError("the program crashed") from self.app._exception
             await asyncio.sleep(0.01)
         raise AssertionError(f"never happened; the screen:\n{self.text}")
 

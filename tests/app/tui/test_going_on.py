@@ -21,6 +21,8 @@ def stopped(bench: Bench, question: str = "One", text: str = "Half an ") -> None
 def test_a_stopped_answer_goes_on_from_its_text() -> None:
     bench = Bench(max_new_tokens=64).ready()
     stopped(bench)
+    assert bench.session.last is not None
+    first = bench.session.last.id
     assert bench.session.go_on() is None
     assert bench.chat.continue_text == "Half an "
     assert [m["content"] for m in bench.chat.messages] == ["One"]
@@ -33,7 +35,7 @@ def test_a_stopped_answer_goes_on_from_its_text() -> None:
     (entry,) = [e for e in bench.session.conversation.entries if e.role == "assistant"]
     assert entry.stats is not None
     assert entry.stats["earlier"] == [
-        {"tokens": 32, "forwards": 4, "measured": True, "reason": "stopped"}
+        {"tokens": 32, "forwards": 4, "measured": True, "trace": first, "reason": "stopped"}
     ]
     assert entry.stats["context"] == 45 + 32
     lines = stats_lines(entry.stats, entry.reason).splitlines()

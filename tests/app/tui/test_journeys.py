@@ -13,7 +13,6 @@ from app.protocol import Block, Done, Error, Step
 from app.store import Store
 from app.tui.screens.chats import ChatsScreen
 from app.tui.screens.help import HelpScreen
-from app.tui.widgets import transcript as transcripts
 from app.tui.widgets.block_view import BlockView
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.chat_list import ChatList
@@ -336,38 +335,6 @@ async def test_a_folder_that_cannot_be_written(tmp_path: Path, home: Path) -> No
         await shown.answered()
         await shown.shows("Together: 85")
         assert len(shown.app.chat.query(ProblemCard)) == 1
-
-
-async def test_a_long_chat_keeps_few_answers_mounted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store.open(paths().store)
-    id = store.create_chat("Long")
-    monkeypatch.setattr(transcripts, "KEPT", 4)
-    monkeypatch.setattr(transcripts, "MORE", 2)
-    for number in range(12):
-        store.add_message(id, "user", f"question {number}")
-        answer = store.add_message(id, "assistant", f"answer {number}")
-        store.update_message(answer, reason="end")
-    trace = Script(pace=0.001).answer(SHORT).write(tmp_path / "t")
-    async with window(trace, store=store) as shown:
-        await shown.ready()
-        shown.app.chat.open(id, "Long")
-        transcript = shown.app.chat.query_one(Transcript)
-        await shown.until(lambda: len(transcript.query(Answer)) == 4)
-        await shown.shows("answer 11")
-        transcript.focus()
-        await shown.press("home")
-        await shown.until(lambda: len(transcript.query(Answer)) == 6)
-        await shown.until(lambda: transcript.scroll_y > 0)
-        await shown.press("home")
-        await shown.until(lambda: len(transcript.query(Answer)) == 8)
-        await shown.ask("One more")
-        await shown.answered()
-        await shown.until(lambda: len(transcript.query(Answer)) == 4)
-        await shown.shows("Together: 85")
-        first = transcript.query(Answer).first().entry.content
-        assert first == "answer 9"
 
 
 async def test_help_lists_the_keys_in_force(tmp_path: Path) -> None:

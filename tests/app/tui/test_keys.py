@@ -1,9 +1,11 @@
 """Keys that the user chose: which hold, and what is said about the others."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from app import tui
 from app.paths import paths
 from app.settings import SettingsFile
 from app.tui.keys import check, complete, is_key, rebindable
@@ -77,6 +79,16 @@ def test_every_id_is_used_once() -> None:
     ids = [binding.id for binding in rebindable()]
     assert len(ids) == len(set(ids))
     assert all(binding.words for binding in rebindable())
+
+
+def test_no_binding_with_an_id_is_left_out() -> None:
+    folder = Path(tui.__file__).parent
+    written = {
+        id
+        for path in folder.rglob("*.py")
+        for id in re.findall(r'id="([a-z_]+\.[a-z_]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert written - {binding.id for binding in rebindable()} == set()
 
 
 def test_names_without_quotes_mean_the_same(home: Path) -> None:
