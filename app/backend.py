@@ -86,6 +86,8 @@ class EngineBackend:
         )
         if engine.tokenizer is None:
             raise ValueError(f"{folder.path} has no tokenizer.json, so it cannot chat.")
+        if engine.how:
+            log.info(engine.how)
         self._engine, self._request = engine, request
         self._ready = describe(engine, folder, request.adapter, time.monotonic() - begin)
         self._outbox.put(self._ready)
@@ -149,7 +151,11 @@ class EngineBackend:
                 trace.put(seconds, message)
 
         assert self._engine is not None
-        return self._engine.generate(ids, config, stop=stopped, on_prefill=on_prefill)
+        # A pace is kept between steps, so they must wait for it.
+        stepwise = self._control.pace > 0
+        return self._engine.generate(
+            ids, config, stepwise=stepwise, stop=stopped, on_prefill=on_prefill
+        )
 
     def _send(self, event: Event, narrator: Narrator, trace: TraceWriter | None) -> None:
         failure = getattr(event, "error", None)

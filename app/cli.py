@@ -13,8 +13,21 @@ import typer
 
 from app.cli_bench import register as register_bench
 from app.cli_chats import register as register_chats
+from app.cli_eval import register as register_eval
 from app.cli_kernels import register as register_kernels
 from app.cli_models import register as register_models
+from app.cli_options import (
+    Activations,
+    Adapter,
+    Device,
+    Graph,
+    Json,
+    Kernels,
+    Model,
+    Preset,
+    ResidualMap,
+    Spill,
+)
 from app.cli_prompts import register as register_prompts
 from app.cli_training import register as register_training
 from app.commands.running import CommandError, guarded, say
@@ -28,18 +41,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Model = Annotated[
-    str | None, typer.Option(metavar="demo|DIR|REPO", help="The model; default: your settings.")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Adapter = Annotated[str | None, typer.Option(metavar="DIR", help="An adapter to put onto it.")]
-ResidualMap = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Says which tensors are the residual adapter.")
-]
-Spill = Annotated[bool, typer.Option("--allow-spill", help="Load although memory looks too short.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Preset = Annotated[str | None, typer.Option(metavar="speed|quality|careful", help="Thresholds.")]
 
 
 def main() -> None:
@@ -141,6 +142,9 @@ def ask(  # noqa: PLR0913 - one argument an option
     adapter: Adapter = None,
     residual_map: ResidualMap = None,
     allow_spill: Spill = False,
+    activations: Activations = "auto",
+    kernels: Kernels = "triton",
+    graph: Graph = True,
     as_json: Json = False,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Record every step.")] = None,
 ) -> None:
@@ -157,7 +161,7 @@ def ask(  # noqa: PLR0913 - one argument an option
     }
 
     def command() -> int:
-        from app.commands.ask import Ask
+        from app.commands.ask import Ask, Compute
         from app.commands.ask import ask as answer
         from app.commands.options import over_settings
 
@@ -173,34 +177,10 @@ def ask(  # noqa: PLR0913 - one argument an option
                 residual_map=residual_map,
                 trace=trace,
                 allow_spill=allow_spill,
+                compute=Compute.of(activations, kernels, graph),
                 as_json=as_json,
                 decoding={**decoding, "overlap": overlap},
             )
-        )
-
-    _end(command)
-
-
-@app.command(name="eval")
-def evaluate(
-    model: Model = None,
-    n: Annotated[int, typer.Option("--n", help="How many held-out questions.")] = 400,
-    preset: Preset = None,
-    device: Device = "auto",
-    adapter: Adapter = None,
-    residual_map: ResidualMap = None,
-    allow_spill: Spill = False,
-    as_json: Json = False,
-) -> None:
-    """Accuracy and tokens per forward on the demo's held-out questions, preset by preset."""
-
-    def command() -> int:
-        from app.commands.evaluate import Eval
-        from app.commands.evaluate import evaluate as run_evaluation
-
-        name = model or _settings().model
-        return run_evaluation(
-            Eval(name, n, preset, device, adapter, residual_map, allow_spill, as_json)
         )
 
     _end(command)
@@ -269,6 +249,7 @@ def _settings() -> Any:
 
 
 register_chats(app)
+register_eval(app, _settings)
 register_bench(app, _settings)
 register_models(app, _settings)
 register_prompts(app, lambda: str(_settings().model))

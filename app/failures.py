@@ -18,6 +18,11 @@ _MEMORY_WORDS = ("out of memory", "can't allocate memory", "cannot allocate memo
 _MEMORY_HINT = (
     "Close other programs that use this memory, shorten the chat, or use a smaller model."
 )
+_DEVICE_WORDS = ("cuda error", "cudaerror", "cublas", "device-side assert", "nvrtc", "cuda driver")
+_DEVICE_HINT = (
+    "Restart the engine; after a suspend or a driver update this is usual. If it happens again, "
+    "see `orl-chat doctor`; the processor works too: --device cpu."
+)
 _INTERNAL_HINT = "Try again; if it happens again, restart the engine and look into the log."
 
 
@@ -39,6 +44,8 @@ def _kind(error: BaseException, loading: bool) -> str:
         return "prompt_too_long"
     if _is_memory(error):
         return "memory"
+    if _is_device(error):
+        return "device"
     if loading and isinstance(error, _UNUSABLE):
         return "load"
     if isinstance(error, ValueError | TraceError | CheckpointError):
@@ -48,6 +55,7 @@ def _kind(error: BaseException, loading: bool) -> str:
 
 _HINTS = {
     "memory": _MEMORY_HINT,
+    "device": _DEVICE_HINT,
     "internal": _INTERNAL_HINT,
 }
 
@@ -59,9 +67,20 @@ def _is_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(words in text for words in _MEMORY_WORDS)
 
 
+def _is_device(error: BaseException) -> bool:
+    """The card or its driver failed: nothing more can be computed on it in this process."""
+    text = str(error).lower()
+    named = type(error).__name__ == "AcceleratorError"
+    return named or (
+        isinstance(error, RuntimeError) and any(words in text for words in _DEVICE_WORDS)
+    )
+
+
 def _message(error: BaseException, kind: str) -> str:
     if kind == "memory":
         return "Memory ran out."
+    if kind == "device":
+        return f"The graphics card failed ({' '.join(str(error).split())[:200]})."
     if isinstance(error, ImportError):
         name = error.name or str(error)
         return f"The Python package {name} cannot be imported; install orl-chat again."

@@ -139,7 +139,8 @@ class Gpu:
 class Error:
     """A failure in one sentence (`message`) with the next move (`hint`); `detail` is for the log.
 
-    `kind`: "load", "prompt_too_long", "bad_request", "memory", "protocol", "internal".
+    `kind`: "load", "prompt_too_long", "bad_request", "memory", "device" (the card failed; only
+    a new process can use it again), "protocol", "internal".
     `id` names the chat request it ends, null when it ends none. `counts` carries numbers that a
     choice needs, such as {"prompt": 2100, "context": 2048}.
     """

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import index
 from pathlib import Path
 
 import torch
@@ -15,13 +14,16 @@ from engine.checkpoint.adapter import load_adapter
 from engine.checkpoint.load import Activations, Progress, load_model
 from engine.checkpoint.revision import check_base
 from engine.checkpoint.special_ids import agree, read_special_ids
+from engine.checkpoint.token_ids import check_ids
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.config import DecodeConfig, ModelConfig, PromptTooLongError
 from engine.decode.answer import Answer, OnPrefill
 from engine.decode.batch import Lane, answer_all
 from engine.decode.denoise import Denoiser
 from engine.decode.kv_cache import KVCache
+from engine.decode.loop_answer import LoopAnswer
 from engine.decode.loop_times import LoopTimes
+from engine.decode.loops_on_card import make_loops
 from engine.decode.plan import Plan
 from engine.dtypes import resolve_dtype
 from engine.events import Event, FinishEvent
@@ -51,6 +53,7 @@ class Engine:
         self.stop_ids = stop_ids
         self.block_length = block_length
         self._cache = KVCache(model.config, self.device, self.dtype)
+        self._loops, self._how = make_loops(model, graph=False)
 
     @classmethod
     def load(
@@ -112,7 +115,13 @@ class Engine:
         mask_id, stop_ids = agree(
             tokenizer, *read_special_ids(folder, model.config.vocab_size), model.config, folder
         )
-        return cls(model, tokenizer, mask_id=mask_id, stop_ids=stop_ids)
+        engine = cls(model, tokenizer, mask_id=mask_id, stop_ids=stop_ids)
+        engine.use_graph()
+        return engine
+
+    def use_graph(self, wanted: bool = True) -> None:
+        """On a card, make answers by a CUDA graph where one can be made (`how` tells), or not."""
+        self._loops, self._how = make_loops(self.model, graph=wanted)
 
     @property
     def config(self) -> ModelConfig:
@@ -128,6 +137,11 @@ class Engine:
     def dtype(self) -> torch.dtype:
         """The weights' and activations' type."""
         return self.model.embedding_table.dtype
+
+    @property
+    def how(self) -> str:
+        """On a card: which form the denoising loop takes, and why no better one; else ""."""
+        return self._how if self._loops is None else self._loops.how
 
     @property
     def parameters(self) -> int:
@@ -149,7 +163,7 @@ class Engine:
 
         Raises ValueError for ids that the vocabulary or the context does not hold.
         """
-        sequence = self._check_ids(ids)
+        sequence = check_ids(ids, self.config.vocab_size)
         if block_length < 1:
             raise ValueError(f"block_length must be at least 1, got {block_length}")
         if len(sequence) > self.context_length:
@@ -171,6 +185,7 @@ class Engine:
         config: DecodeConfig,
         *,
         record: bool = False,
+        stepwise: bool = False,
         stop: Callable[[], bool] | None = None,
         on_prefill: OnPrefill | None = None,
     ) -> Iterator[Event]:
@@ -178,8 +193,9 @@ class Engine:
 
         Args:
             record: keep a trajectory for `FinishEvent.trajectory`.
-            stop: asked before every forward; once true the answer ends, and what is decided up
-                to the first undecided position stays.
+            stepwise: begin no forward before the last step's event has been taken.
+            stop: asked before every forward, or all the time while a graph runs; once true the
+                answer ends, and what is decided up to the first undecided position stays.
             on_prefill: told of the prompt's progress.
 
         Raises (at the call, before anything is computed):
@@ -189,6 +205,11 @@ class Engine:
         """
         requested = time.perf_counter()
         plan, denoiser = self._prepare(ids, config, record, stop)
+        if self._loops is not None:
+            self._loops.halt()
+            if not stepwise and self._loops.takes(plan, denoiser):
+                told = (self.tokenizer, on_prefill, requested)
+                return LoopAnswer(plan, denoiser, *told, self._loops.begin).events()
         if self.device.type == "cpu":  # elsewhere a call returns before its work is done
             denoiser = replace(denoiser, times=LoopTimes())
         return Answer(plan, denoiser, self.tokenizer, on_prefill, requested).events()
@@ -237,7 +258,7 @@ class Engine:
         stop: Callable[[], bool] | None,
     ) -> tuple[Plan, Denoiser]:
         """Check a request; where its answer may go, and what takes its steps."""
-        prompt = self._check_ids(ids)
+        prompt = check_ids(ids, self.config.vocab_size)
         length = config.block_length
         if len(prompt) // length * length + length > self.context_length:
             raise PromptTooLongError(len(prompt), self.context_length, length)
@@ -259,8 +280,7 @@ class Engine:
             raise ValueError(
                 "This checkpoint does not say which token is the mask; set mask_id in DecodeConfig."
             )
-        for id in (mask_id, *stop_ids):
-            self._check_id(id)
+        check_ids((mask_id, *stop_ids), self.config.vocab_size)
         if mask_id in stop_ids:
             raise ValueError(f"Token {mask_id} is the mask; it cannot end an answer as well.")
         seed = config.seed if config.seed is not None else secrets.randbits(32)
@@ -277,20 +297,3 @@ class Engine:
             record=record,
             stop=stop or (lambda: False),
         )
-
-    def _check_ids(self, ids: Sequence[int] | Tensor) -> list[int]:
-        try:
-            sequence = [index(i) for i in (ids.tolist() if isinstance(ids, Tensor) else ids)]
-        except TypeError as error:
-            raise ValueError("Token ids must be a sequence of whole numbers.") from error
-        if not sequence:
-            raise ValueError("The prompt is empty; give at least one token.")
-        for id in sequence:
-            self._check_id(id)
-        return sequence
-
-    def _check_id(self, id: int) -> None:
-        if not 0 <= id < self.config.vocab_size:
-            raise ValueError(
-                f"Token id {id} is outside the vocabulary of {self.config.vocab_size:,}."
-            )

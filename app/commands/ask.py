@@ -1,10 +1,12 @@
 """`orl-chat ask`: one answer on stdout, without a terminal program and without a pipe."""
 
 import json
+import logging
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from app.adapters import with_adapter
 from app.backend import describe, narrate
@@ -20,6 +22,29 @@ from engine.events import BlockEvent, Event, FinishEvent
 if TYPE_CHECKING:
     from engine.generate import Engine
 
+log = logging.getLogger(__name__)
+
+Activations = Literal["auto", "bf16", "nvfp4"]
+
+
+@dataclass(frozen=True)
+class Compute:
+    """How an engine computes, beside its device: the activations of NVFP4 weights, by which kernels
+    on a card, and whether by a CUDA graph."""
+
+    activations: Activations = "auto"
+    kernels: str = "triton"
+    graph: bool = True
+
+    @classmethod
+    def of(cls, activations: str, kernels: str, graph: bool) -> "Compute":
+        """What was typed. CommandError for what is not known."""
+        if activations not in get_args(Activations):
+            raise CommandError(f"--activations takes auto, bf16 or nvfp4, got {activations!r}.")
+        if kernels not in ("triton", "reference"):
+            raise CommandError(f"--kernels takes triton or reference, got {kernels!r}.")
+        return cls(cast(Activations, activations), kernels, graph)
+
 
 @dataclass(frozen=True)
 class Ask:
@@ -33,6 +58,7 @@ class Ask:
     residual_map: str | None = None
     trace: str | None = None
     allow_spill: bool = False
+    compute: Compute = field(default_factory=Compute)
     as_json: bool = False
     decoding: dict[str, Any] = field(default_factory=dict)
 
@@ -65,9 +91,15 @@ def load_engine(
     residual_map: str | None = None,
     *,
     allow_spill: bool = False,
+    compute: Compute | None = None,
 ) -> "Engine":
     """An engine that can chat. Raises what `Engine.load` does, and CommandError."""
     from engine.generate import Engine
+    from engine.kernels import CHOICE
+
+    compute = compute or Compute()
+    if compute.kernels == "reference":
+        os.environ[CHOICE] = compute.kernels
 
     found = with_adapter(folder, adapter)
     engine = Engine.load(
@@ -76,7 +108,10 @@ def load_engine(
         adapter=found.adapter,
         residual_map=residual_map,
         allow_spill=allow_spill,
+        activations=compute.activations,
     )
+    if not compute.graph:
+        engine.use_graph(False)
     if engine.tokenizer is None:
         raise CommandError(
             f"{folder.path} has no tokenizer.json, so it cannot chat; name another folder."
@@ -117,6 +152,7 @@ def _answer(
         request.adapter,
         request.residual_map,
         allow_spill=request.allow_spill,
+        compute=request.compute,
     )
     assert engine.tokenizer is not None
     if trace is not None:
@@ -138,6 +174,10 @@ def _answer(
                 if trace is not None:
                     trace.put(seconds, message)
         assert isinstance(message, Done)
+        if engine.how:
+            log.info(engine.how)
+        if engine.how.startswith("Without"):
+            say(engine.how)
         _close(message, writer.failure, as_json=request.as_json)
         return INTERRUPTED if asked.is_set() else int(message.reason == "error")
 

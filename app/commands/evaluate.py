@@ -3,10 +3,10 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from app.commands.ask import load_engine
+from app.commands.ask import Compute, load_engine
 from app.commands.running import CommandError, say
 from app.decoding import decode_config
 from app.models import resolve_model
@@ -33,6 +33,7 @@ class Eval:
     residual_map: str | None = None
     allow_spill: bool = False
     as_json: bool = False
+    compute: Compute = field(default_factory=Compute)
 
 
 def evaluate(request: Eval) -> int:
@@ -48,6 +49,7 @@ def evaluate(request: Eval) -> int:
         request.adapter,
         request.residual_map,
         allow_spill=request.allow_spill,
+        compute=request.compute,
     )
     from finetune.demo.corpus import heldout
     from finetune.evaluate import evaluate as measure

@@ -11,12 +11,23 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from app.commands.running import CommandError, say
-from engine.kernels.bounds import CONTEXT, Bound, bounds
+from engine.kernels.bounds import (
+    CONTEXT,
+    DISTINCT,
+    GOAL,
+    MEASURES,
+    REACHED,
+    TPF,
+    Bound,
+    bounds,
+    least_tpf,
+    tokens_per_s,
+)
 from engine.machine.memory_plan import MINI
 
 if TYPE_CHECKING:
+    from engine.decode.step import StepKernel
     from engine.kernels.offline import Compiled
-    from engine.kernels.step import StepKernel
 
 ACTIVATIONS = ("auto", "bf16", "nvfp4")
 
@@ -48,9 +59,9 @@ def kernels(call: Kernels) -> int:
 
 
 def _compile(call: Kernels) -> tuple[list["StepKernel"], list["Compiled"]]:
+    from engine.decode.step import Step, expected_distinct, step_kernels
     from engine.kernels.offline import ARCHITECTURES, compile_distinct
     from engine.kernels.plans import has_fp4_units
-    from engine.kernels.step import Step, expected_distinct, step_kernels
 
     if call.arch not in ARCHITECTURES:
         raise CommandError(f"--arch must be one of {', '.join(ARCHITECTURES)}, got {call.arch}")
@@ -58,8 +69,8 @@ def _compile(call: Kernels) -> tuple[list["StepKernel"], list["Compiled"]]:
         raise CommandError(
             f"--activations must be one of {', '.join(ACTIVATIONS)}, got {call.activations}"
         )
-    if not 1 <= call.tokens <= 4096:
-        raise CommandError(f"--tokens must be from 1 to 4096, got {call.tokens}")
+    if not 1 <= call.tokens <= 64:
+        raise CommandError(f"--tokens must be from 1 to 64 (two blocks), got {call.tokens}")
     capability = ARCHITECTURES[call.arch]
     rounded = call.activations == "nvfp4" or (
         call.activations == "auto" and has_fp4_units(capability)
@@ -72,7 +83,7 @@ def _compile(call: Kernels) -> tuple[list["StepKernel"], list["Compiled"]]:
         rounded,
         packed_linears=not call.experts_only,
     )
-    listed = list(step_kernels(step))
+    listed = step_kernels(step)
     say(f"Compiling for {call.arch}; this takes a minute or two.")
     return listed, compile_distinct((kernel.launch for kernel in listed), call.arch)
 
@@ -88,6 +99,7 @@ def _to_json(
         "kernels": [
             {
                 "name": kernel.name,
+                "part": kernel.part,
                 **asdict(compiled),
                 "launches": kernel.count,
                 "bytes": round(kernel.bytes),
@@ -111,12 +123,12 @@ def _to_text(
         f"LLaDA2.1-mini on {call.arch}, a forward of {call.tokens} tokens. Bytes and FLOPs are of",
         "all a kernel's launches in a forward; spills and stack are bytes of a thread.",
         "",
-        f"{'kernel':<32}{'launches':>9}{'registers':>10}{'spills':>7}{'stack':>6}"
+        f"{'part':<14}{'kernel':<32}{'launches':>9}{'registers':>10}{'spills':>7}{'stack':>6}"
         f"{'shared':>8}{'MB':>9}{'GFLOP':>8}  instruction",
     ]
     for kernel, compiled in zip(listed, figures, strict=True):
         lines.append(
-            f"{kernel.name:<32}{kernel.count:>9}{compiled.registers:>10}{compiled.spills:>7}"
+            f"{kernel.part:<14}{kernel.name:<32}{kernel.count:>9}{compiled.registers:>10}{compiled.spills:>7}"
             f"{compiled.stack:>6}{compiled.shared:>8}{kernel.bytes / 1e6:>9.1f}"
             f"{kernel.flops / 1e9:>8.1f}  {compiled.instruction or '-'}"
         )
@@ -124,9 +136,12 @@ def _to_text(
     lines += [
         "",
         f"Listed: {sum(kernel.count for kernel in listed)} launches and {total / 1e9:.2f} GB a "
-        "forward.",
+        "step. An expert layer has "
+        f"{sum(k.count for k in listed if k.part == 'expert layer') // _expert_layers()}.",
         "",
         *_bounds_table(limits),
+        "",
+        *_speed_table("RTX 5090"),
     ]
     return "\n".join(lines)
 
@@ -148,4 +163,27 @@ def _bounds_table(limits: list[Bound]) -> list[str]:
         lines.append(
             f"{card:<18}{own[columns[0]].gb_per_s:>6}" + "".join(f"{cell:>14}" for cell in cells)
         )
+    return lines
+
+
+def _expert_layers() -> int:
+    return MINI.num_hidden_layers - MINI.first_k_dense_replace
+
+
+def _speed_table(card: str) -> list[str]:
+    """Tokens a second by measure, experts and tokens a step, and where GOAL is possible."""
+    lines = [
+        f"Tokens a second at most on an {card}, at {' / '.join(map(str, TPF))} tokens a step, and",
+        f"the tokens a step from which {GOAL:,} are possible at {REACHED:.0%} of that speed:",
+        "",
+        f"{'':<30}" + "".join(f"{f'{n} experts':>26}" for n in DISTINCT),
+    ]
+    for measure in MEASURES:
+        cells = []
+        for distinct in DISTINCT:
+            rates = (tokens_per_s(MINI, card, distinct, tpf, measure) for tpf in TPF)
+            least = least_tpf(MINI, card, distinct, measure)
+            needed = "never" if least is None else f"from {least:.1f}"
+            cells.append(f"{'/'.join(f'{rate:.0f}' for rate in rates)} {needed}")
+        lines.append(f"{measure.name:<30}" + "".join(f"{cell:>26}" for cell in cells))
     return lines

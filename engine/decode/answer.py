@@ -75,6 +75,10 @@ class Answer:
         if not self._prefill():
             yield self._finish("stopped")
             return
+        yield from self._blocks()
+
+    def _blocks(self) -> Iterator[Event]:
+        """The same from the first block on: the prompt is in the cache."""
         start, opened = self._plan.first_start, None
         canvas = self._open(start)
         while True:

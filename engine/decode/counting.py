@@ -50,13 +50,22 @@ class Tally:
         self._decode_from = self._mark = now
 
     def stepped(self, result: StepResult, now: float) -> None:
-        """A step was decided. The time of an accepted fused forward is left for the block that it
-        opens, which comes next."""
+        """A step was decided."""
+        self.counted(
+            sum(result.unmasked), sum(result.edited), forwards=result.forwards, fused=result.fused,
+            now=now,
+        )  # fmt: skip
+
+    def counted(
+        self, unmasked: int, edited: int, *, forwards: int, fused: bool, now: float
+    ) -> None:
+        """A step was decided, told in numbers. The time of an accepted fused forward is left for
+        the block that it opens, which comes next."""
         self.block.steps += 1
-        self.block.unmasked.append(sum(result.unmasked))
-        self.block.edits.append(sum(result.edited))
-        self._fused += result.fused
-        if result.forwards:
+        self.block.unmasked.append(unmasked)
+        self.block.edits.append(edited)
+        self._fused += fused
+        if forwards:
             self._spent(1, now)
 
     def ended(self, end: BlockEnd, now: float) -> None:

@@ -21,6 +21,8 @@ class KVCache:
         self._values: list[Tensor] = []
         self._ids: list[int] = []
         self._block_length = 0
+        self.layout = 0
+        """Changes whenever the keys and values move to other memory, or mean another model's."""
         self.turn = 0
         """Changes whenever an answer begins or the cache is cleared."""
         self.clear()
@@ -35,6 +37,11 @@ class KVCache:
         """Tokens that fit without growing."""
         return self._keys[0].shape[1]
 
+    @property
+    def buffers(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Per layer keys and values [Hkv, capacity, D]; others after `reserve` made room."""
+        return self._keys, self._values
+
     def clear(self) -> None:
         """Forget everything and give the memory back."""
         empty = (self._config.num_key_value_heads, 0, self._config.head_dim)
@@ -42,6 +49,7 @@ class KVCache:
         self._keys = [torch.empty(empty, device=self._device, dtype=self._dtype) for _ in layers]
         self._values = [torch.empty_like(keys) for keys in self._keys]
         self._ids = []
+        self.layout += 1
         self.turn += 1
 
     def keep_prefix(self, ids: list[int], block_length: int) -> int:
@@ -64,6 +72,7 @@ class KVCache:
         """Make room for `capacity` tokens, keeping what is committed."""
         if capacity <= self.capacity:
             return
+        self.layout += 1
         size = max(capacity, min(2 * self.capacity, self._config.max_position_embeddings))
         self._keys = [self._grown(tensor, size) for tensor in self._keys]
         self._values = [self._grown(tensor, size) for tensor in self._values]

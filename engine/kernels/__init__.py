@@ -7,6 +7,7 @@ card, where triton is installed, `triton_ops` and `triton_nvfp4` take their plac
 imported when the first tensor on a card asks for it, and never on a CPU.
 """
 
+import os
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +17,9 @@ import torch
 from torch import Tensor
 
 from engine.kernels import nvfp4_reference, reference
+
+CHOICE = "ORL_CHAT_KERNELS"
+"""Environment variable; "reference" keeps Triton out of a process, cards included."""
 
 
 def ops(tensor: Tensor) -> ModuleType:
@@ -30,7 +34,8 @@ def nvfp4_ops(tensor: Tensor) -> ModuleType:
 
 def runs_triton(tensor: Tensor) -> bool:
     """Whether our kernels run where `tensor` lies."""
-    return tensor.is_cuda and _has_triton(tensor.device)
+    wanted = os.environ.get(CHOICE) != "reference"
+    return tensor.is_cuda and wanted and _has_triton(tensor.device)
 
 
 @cache

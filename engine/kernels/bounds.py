@@ -28,6 +28,39 @@ CONTEXT = 1024
 """Tokens whose keys and values a forward reads."""
 
 
+TPF = (5.6, 8.5, 13.1)
+"""Tokens a step, for which token rates are given: low, middling and high for LLaDA2.1-mini."""
+
+GOAL = 2788
+"""Tokens a second on an RTX 5090 that this program is measured by."""
+
+REACHED = 0.85
+"""Of a memory's speed: what good kernels get."""
+
+TOP_K = 64
+"""Tokens whose embeddings are read for z where it is cut off."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is done to read less. `z`: "none", "whole" (the embedding table, each step) or "top-k";
+    `overlap`: a block's last step and the next one's first are one forward of twice the width."""
+
+    name: str
+    packed_head: bool = False
+    z: str = "whole"
+    overlap: bool = False
+
+
+MEASURES = (
+    Measure("z whole, head bf16"),
+    Measure("z whole, head NVFP4", packed_head=True),
+    Measure("z top-k, head NVFP4", packed_head=True, z="top-k"),
+    Measure("z top-k, head NVFP4, overlap", packed_head=True, z="top-k", overlap=True),
+    Measure("no z, head NVFP4, overlap", packed_head=True, z="none", overlap=True),
+)
+
+
 @dataclass(frozen=True)
 class Bound:
     """Forwards a second on `card` when each layer meets `distinct` experts.
@@ -80,3 +113,45 @@ def bounds(config: ModelConfig, **packed: bool) -> Iterator[Bound]:
             read = forward_bytes(config, distinct, **packed)
             rate, with_z = (speed * 1e9 / n for n in (read, read + table))
             yield Bound(card, speed, distinct, read, rate, with_z)
+
+
+def token_bytes(config: ModelConfig, distinct: float, tpf: float, measure: Measure) -> float:
+    """Bytes that are read for a token, in blocks of 32, where a step yields `tpf` tokens and each
+    layer of a forward over one block meets `distinct` experts.
+
+    A forward over two blocks meets those of both, which are taken to choose independently.
+    """
+    steps = _BLOCK / tpf
+    one = _forward(config, distinct, measure)
+    if not measure.overlap:
+        return steps * one / _BLOCK
+    missed = 1 - distinct / config.num_experts
+    two = _forward(config, config.num_experts * (1 - missed**2), measure)
+    # One wide forward takes the place of the block's last step and of the next block's first.
+    return (max(steps - 2, 0) * one + two) / _BLOCK
+
+
+def tokens_per_s(
+    config: ModelConfig, card: str, distinct: float, tpf: float, measure: Measure
+) -> float:
+    """Tokens a second at most, at the whole speed of the card's memory."""
+    return BANDWIDTH[card] * 1e9 / token_bytes(config, distinct, tpf, measure)
+
+
+def least_tpf(config: ModelConfig, card: str, distinct: float, measure: Measure) -> float | None:
+    """Tokens a step from which GOAL tokens a second are possible at REACHED of the memory's speed;
+    None: at no number up to a block a step."""
+    for tenth in range(10, 10 * _BLOCK + 1):
+        rate = REACHED * tokens_per_s(config, card, distinct, tenth / 10, measure)
+        if rate >= GOAL:
+            return tenth / 10
+    return None
+
+
+_BLOCK = 32
+
+
+def _forward(config: ModelConfig, distinct: float, measure: Measure) -> float:
+    read = forward_bytes(config, distinct, packed_head=measure.packed_head)
+    embeddings = {"none": 0, "whole": config.vocab_size, "top-k": TOP_K * _BLOCK}[measure.z]
+    return read + 2 * config.hidden_size * embeddings

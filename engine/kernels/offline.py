@@ -82,10 +82,16 @@ def signature(launch: Launch) -> tuple[dict[str, str], dict[tuple[int], Any]]:
             types[name] = "constexpr"
             continue
         value = launch.arguments[name]
-        types[name] = _TYPES[value.dtype] if isinstance(value, Tensor) else "i32"
+        types[name] = _type(value)
         if isinstance(value, Tensor) or value % 16 == 0:
             divisible[(index,)] = [["tt.divisibility", 16]]
     return types, divisible
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return _TYPES[value.dtype]
+    return "i32" if -(1 << 31) <= value < 1 << 31 else "i64"
 
 
 def compile_launch(launch: Launch, arch: str) -> Compiled:

@@ -69,10 +69,16 @@ def expert_plan(
     # Triton 3.6 aborts on sm_100 where two products share an operand's scales. Gate and up spilled
     # there with four warps on FP4 units, and with eight on decoded weights.
     tcgen05 = capability[0] in (10, 11)
-    warps = _warps(tile, dtype, native=native)
+    warps = warps_for(tile, dtype, native=native)
     if tcgen05 and dtype is None:
         warps = 8 if native else 4
     return Plan(tile, rows, warps, 3, native, together=not tcgen05)
+
+
+def joins_shared(capability: Capability, *, rounded: bool) -> bool:
+    """Whether the shared expert is computed among the routed ones. On sm_100 the kernels of decoded
+    weights spilled when there was a second place to read them from."""
+    return rounded or capability[0] not in (10, 11)
 
 
 def linear_plan(
@@ -87,10 +93,10 @@ def linear_plan(
     width = 16 if tokens <= 16 else 32 if tokens <= 32 else 64
     native = rounded and dtype is None and has_fp4_units(capability)
     tile = linear_tile(capability, dtype, rows)
-    return Plan(tile, width, _warps(tile, dtype, native=native), 3, native)
+    return Plan(tile, width, warps_for(tile, dtype, native=native), 3, native)
 
 
-def _warps(tile: Tile, dtype: torch.dtype | None, *, native: bool) -> int:
+def warps_for(tile: Tile, dtype: torch.dtype | None, *, native: bool) -> int:
     """Weights that are decoded in registers need twice as many of them: with four warps a tile of
     128 rows spilled."""
     return 8 if dtype is None and not native and tile.rows >= 128 else 4

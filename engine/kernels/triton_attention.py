@@ -40,14 +40,15 @@ def attention_kernel(
     tokens, q_stride, kv_stride, kv_head_stride,
     SCALE: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, BLOCK_LENGTH: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
-    KEYS: tl.constexpr, START: tl.constexpr, PRECISION: tl.constexpr,
+    KEYS: tl.constexpr, START: tl.constexpr, BY_TOKEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Program (tile of queries, batch * Hkv + key head, split).
 
-    q and out [batch, H, tokens, D] contiguous. START says what `start` is: "host" an integer,
-    "device" a tensor of one (the queries stand at start ..), "lengths" a tensor [batch] of how many
-    keys every query of a batch row sees. parts [splits, batch * H * tokens, D], maxima and sums
-    [splits, batch * H * tokens], float32, when SPLITS > 1.
+    q and out [batch, H, tokens, D] contiguous; BY_TOKEN: out is [batch, tokens, H, D]. START says
+    what `start` is: "host" an integer, "device" a tensor of one (the queries stand at start ..),
+    "lengths" a tensor [batch] of how many keys every query of a batch row sees. parts
+    [splits, batch * H * tokens, D], maxima and sums [splits, batch * H * tokens],
+    float32, when SPLITS > 1.
     """
     tile, pair, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     batch, kv_head = pair // KV_HEADS, pair % KV_HEADS
@@ -100,7 +101,10 @@ def attention_kernel(
         most = higher
     if SPLITS == 1:
         result = (mixed / total[:, None]).to(out.dtype.element_ty)
-        tl.store(out + line[:, None] * SIZE + columns[None, :], result, mask=held)
+        at = line
+        if BY_TOKEN:
+            at = (batch.to(tl.int64) * tokens + token) * (KV_HEADS * GROUP) + head
+        tl.store(out + at[:, None] * SIZE + columns[None, :], result, mask=held)
     elif low < whole:
         lines = tl.num_programs(1) * GROUP * tokens
         at = split.to(tl.int64) * lines + line
@@ -113,7 +117,7 @@ def attention_kernel(
 def combine_kernel(
     start, out, maxima, sums, parts, lines, tokens, batch_lines,
     SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SPLITS: tl.constexpr, KEYS: tl.constexpr,
-    START: tl.constexpr,
+    START: tl.constexpr, BY_TOKEN: tl.constexpr,
 ):  # fmt: skip
     """One program a query and head: the parts of its splits, weighted by exp(maximum)."""
     line = tl.program_id(0)
@@ -134,7 +138,12 @@ def combine_kernel(
     held = (split < used)[:, None] & (columns < SIZE)[None, :]
     part = tl.load(parts + at[:, None] * SIZE + columns[None, :], mask=held, other=0.0)
     mixed = tl.sum(part * weight[:, None], 0) / tl.sum(total * weight, 0)
-    at_out = out + line.to(tl.int64) * SIZE + columns
+    place = line
+    if BY_TOKEN:
+        heads = batch_lines // tokens
+        inner = line % batch_lines
+        place = line - inner + (inner % tokens) * heads + inner // tokens
+    at_out = out + place.to(tl.int64) * SIZE + columns
     tl.store(at_out, mixed.to(out.dtype.element_ty), mask=columns < SIZE)
 
 
@@ -177,7 +186,8 @@ def open_launches(
     *,
     block_length: int,
 ) -> list[Launch]:
-    """`attention` of one or two open blocks, q and out [H, T, D], at start[0] on the device.
+    """`attention` of one or two open blocks, q [H, T, D], at start[0] on the device; out [H, T, D],
+    or [T, H D] as the next product reads it.
 
     keys and values [Hkv, capacity, D] hold the prefix and, at start .., the blocks' own; `start`
     is an int32 tensor of one element.
@@ -238,7 +248,7 @@ def _launches(
     }  # fmt: skip
     constants = {
         "SIZE": size, "BLOCK_SIZE": max(triton.next_power_of_2(size), 16), "SPLITS": splits,
-        "KEYS": KEYS, "START": kind,
+        "KEYS": KEYS, "START": kind, "BY_TOKEN": out.dim() == q.dim() - 1,
     }  # fmt: skip
     own = {
         "SCALE": size**-0.5, "GROUP": group, "KV_HEADS": kv_heads, "BLOCK_LENGTH": block_length,

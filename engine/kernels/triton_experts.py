@@ -5,7 +5,6 @@ sum. Every pair (token, expert) has a row of its own in memory until the sum rea
 in the router's order: nothing is added by atomics, so equal input gives equal output, bit for bit.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,13 +12,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kernels import tiling
+from engine.kernels.expert_memory import Buffers, ExpertWeights, SharedExpert, between
 from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan
-from engine.kernels.tiling import PER_BYTE, PER_SCALE, Layout
+from engine.kernels.tiling import Layout
 from engine.kernels.triton_decode import PRODUCT_WORTH, pack, quantise, unpacked
 from engine.kernels.triton_product import product
-from engine.kernels.triton_slots import Rounded, Slots, slots_launch
+from engine.kernels.triton_slots import slots_launch
 
 
 @triton.jit
@@ -39,16 +38,21 @@ def _worth(alpha, x_scale, FORM: tl.constexpr, SCALED: tl.constexpr):
 def expert_gate_up_kernel(
     x, x_codes_scales, w, w_scales, alpha, x_scale, h_scale,
     expert, filled, pairs, total, h, h_codes_scales,
+    shared, shared_scales, shared_second, shared_second_scales,
     MATRIX: tl.constexpr, SCALE_MATRIX: tl.constexpr, UP: tl.constexpr, SCALE_UP: tl.constexpr,
     I: tl.constexpr, K: tl.constexpr, TOP_K: tl.constexpr,
     TILE: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr,
     SCALE_TILE: tl.constexpr, SCALE_ROW: tl.constexpr, SCALE_STEP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr, DTYPE: tl.constexpr,
-    TOGETHER: tl.constexpr,
+    TOGETHER: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """h[p] = silu(gate_e x[p // TOP_K]) * up_e x[p // TOP_K] for the pairs p of a slot; program
-    (n, s) computes columns n BN.. of slot s. With SCALED h is rounded to NVFP4, as x has been."""
+    (n, s) computes columns n BN.. of slot s. With SCALED h is rounded to NVFP4, as x has been.
+
+    With SHARED, expert number EXPERTS is one that lies elsewhere: `shared` and the others say
+    where, in elements from w and w_scales; its h has a scale of its own, h_scale[1].
+    """
     slot = tl.program_id(1)
     if slot >= tl.load(total):
         return
@@ -58,17 +62,24 @@ def expert_gate_up_kernel(
     live = row < tl.load(filled + slot)
     pair = tl.load(pairs + slot * BM + row, mask=live, other=0).to(tl.int64)
     n = tile * BN + tl.arange(0, BN)
-    gate = w + e * MATRIX + tile * TILE
-    gate_scales = w_scales + e * SCALE_MATRIX + tile * SCALE_TILE
+    first, first_scales = e * MATRIX, e * SCALE_MATRIX
+    second, second_scales = first + UP, first_scales + SCALE_UP
+    if SHARED:
+        other = e == EXPERTS
+        first = tl.where(other, shared, first)
+        first_scales = tl.where(other, shared_scales, first_scales)
+        second = tl.where(other, shared_second, second)
+        second_scales = tl.where(other, shared_second_scales, second_scales)
+        h_scale += other.to(tl.int32)
+    gate, gate_scales = w + first + tile * TILE, w_scales + first_scales + tile * SCALE_TILE
+    up, up_scales = w + second + tile * TILE, w_scales + second_scales + tile * SCALE_TILE
     g, u = product(
-        x, x_codes_scales, pair // TOP_K, live, gate, gate_scales,
-        gate + UP, gate_scales + SCALE_UP, n < I,
+        x, x_codes_scales, pair // TOP_K, live, gate, gate_scales, up, up_scales, n < I,
         K, ROW, STEP, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, TOGETHER,
     )  # fmt: skip
     if not TOGETHER:
         u, _ = product(
-            x, x_codes_scales, pair // TOP_K, live, gate + UP, gate_scales + SCALE_UP,
-            gate, gate_scales, n < I,
+            x, x_codes_scales, pair // TOP_K, live, up, up_scales, gate, gate_scales, n < I,
             K, ROW, STEP, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, False,
         )  # fmt: skip
     # Rounded where the reference rounds: each product, silu, and what they give.
@@ -96,11 +107,13 @@ def expert_gate_up_kernel(
 @triton.jit
 def expert_down_kernel(
     h, h_codes_scales, w, w_scales, alpha, h_scale, expert, filled, pairs, total, out,
+    shared, shared_scales,
     MATRIX: tl.constexpr, SCALE_MATRIX: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
     TILE: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr,
     SCALE_TILE: tl.constexpr, SCALE_ROW: tl.constexpr, SCALE_STEP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr,
+    EXPERTS: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
     """out[p] = down_e h[p] for the pairs p of a slot; program (n, s) as in gate and up."""
     slot = tl.program_id(1)
@@ -112,8 +125,14 @@ def expert_down_kernel(
     live = row < tl.load(filled + slot)
     pair = tl.load(pairs + slot * BM + row, mask=live, other=0).to(tl.int64)
     n = tile * BN + tl.arange(0, BN)
-    first = w + e * MATRIX + tile * TILE
-    scales = w_scales + e * SCALE_MATRIX + tile * SCALE_TILE
+    matrix, scale_matrix = e * MATRIX, e * SCALE_MATRIX
+    if SHARED:
+        other = e == EXPERTS
+        matrix = tl.where(other, shared, matrix)
+        scale_matrix = tl.where(other, shared_scales, scale_matrix)
+        h_scale += other.to(tl.int32)
+    first = w + matrix + tile * TILE
+    scales = w_scales + scale_matrix + tile * SCALE_TILE
     acc, _ = product(
         h, h_codes_scales, pair, live, first, scales, first, scales, n < N,
         K, ROW, STEP, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, False,
@@ -135,68 +154,22 @@ def expert_sum_kernel(rows, weights, out, N: tl.constexpr, TOP_K: tl.constexpr, 
     tl.store(out + token * N + n, acc.to(out.dtype.element_ty), mask=n < N)
 
 
-@dataclass(frozen=True)
-class ExpertWeights:
-    """A stack of matrices [E, N, K]: `codes` plain or packed, E4M3 `scales` as bytes, alpha."""
-
-    codes: Tensor
-    scales: Tensor
-    alpha: Tensor
-
-    @staticmethod
-    def plain(weights: Tensor) -> "ExpertWeights":
-        """Weights that are no codes; what stands for their scales is never read."""
-        return ExpertWeights(weights, weights, weights)
-
-    def layouts(self, plan: Plan, *, packed: bool) -> tuple[Layout, Layout]:
-        """Of codes and of scales."""
-        codes = tiling.layout(
-            self.codes, plan.tile, stacked=True, per_element=PER_BYTE if packed else 1
-        )
-        if not packed:
-            return codes, codes
-        scales = tiling.layout(self.scales, codes.tile, stacked=True, per_element=PER_SCALE)
-        assert scales.tile == codes.tile
-        return codes, scales
-
-
-@dataclass(frozen=True)
-class Buffers:
-    """What a call writes to on its way: made by `empty`, once where nothing may be allocated."""
-
-    slots: Slots
-    x: Rounded | None
-    h: Rounded
-    rows: Tensor
-
-    @staticmethod
-    def empty(
-        x: Tensor, top_k: int, experts: int, width: int, plan: Plan, *, scaled: bool
-    ) -> "Buffers":
-        """For x [T, d] through `top_k` of `experts` experts of `width`; scaled: W4A4."""
-        tokens, size = x.shape
-        pairs = tokens * top_k
-        native = scaled and plan.native
-        return Buffers(
-            Slots.empty(pairs, experts, plan.rows, x.device),
-            Rounded.empty(tokens, size, x, native=native) if scaled else None,
-            Rounded.empty(pairs, width, x, native=native),
-            x.new_empty(pairs, size),
-        )
-
-
 _DTYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
 def expert_launches(
     x: Tensor, ids: Tensor, weights: Tensor, gate_up: ExpertWeights, down: ExpertWeights,
-    plan: Plan, out: Tensor, *, packed: bool, width: int, x_scale: Tensor | None = None,
+    plan: Plan, out: Tensor | None, *, packed: bool, width: int, x_scale: Tensor | None = None,
     h_scale: Tensor | None = None, buffers: Buffers | None = None,
+    beside: SharedExpert | None = None,
 ) -> list[Launch]:  # fmt: skip
-    """What computes out [T, d] from x [T, d]; the arguments are those of either reference."""
+    """What computes out [T, d] from x [T, d]; the arguments are those of either reference. Without
+    `out` the pairs are left unsummed in `buffers.rows`; a shared expert needs that."""
     assert x.dtype in _DTYPES
     assert (x_scale is None) == (h_scale is None)
-    experts, top_k = gate_up.codes.shape[0], ids.shape[1]
+    assert beside is None or out is None
+    stack, top_k = gate_up.codes.shape[0], ids.shape[1]
+    experts = stack + (beside is not None)
     scaled = x_scale is not None
     form = "plain" if not packed else "w4a4" if scaled and plan.native else "w4a16"
     buffers = buffers or Buffers.empty(x, top_k, experts, width, plan, scaled=scaled)
@@ -207,7 +180,23 @@ def expert_launches(
         "expert": slots.expert, "filled": slots.filled, "pairs": slots.pairs, "total": slots.total,
         "h": hidden, "h_codes_scales": hidden_scales, "h_scale": x if h_scale is None else h_scale,
     }  # fmt: skip
-    common = {"BM": slots.rows, "FORM": form, "SCALED": scaled}
+    common = {
+        "BM": slots.rows, "FORM": form, "SCALED": scaled, "EXPERTS": stack,
+        "SHARED": beside is not None,
+    }  # fmt: skip
+    places = dict.fromkeys(("shared", "shared_scales"), 0)
+    gates = dict.fromkeys((*places, "shared_second", "shared_second_scales"), 0)
+    if beside is not None:
+        gates = {
+            "shared": between(gate_up.codes, beside.gate),
+            "shared_scales": between(gate_up.scales, beside.gate_scales),
+            "shared_second": between(gate_up.codes, beside.up),
+            "shared_second_scales": between(gate_up.scales, beside.up_scales),
+        }
+        places = {
+            "shared": between(down.codes, beside.down),
+            "shared_scales": between(down.scales, beside.down_scales),
+        }
     codes, scales = gate_up.layouts(plan, packed=packed)
     tile = codes.tile
     first = Launch(
@@ -216,7 +205,7 @@ def expert_launches(
         {
             "x": seen, "x_codes_scales": seen_scales, "w": gate_up.codes,
             "w_scales": gate_up.scales, "alpha": gate_up.alpha,
-            "x_scale": x if x_scale is None else x_scale, **shared,
+            "x_scale": x if x_scale is None else x_scale, **shared, **gates,
         },
         {
             **constants(codes, scales), **common, "UP": codes.offset(width),
@@ -233,7 +222,7 @@ def expert_launches(
         (triton.cdiv(x.shape[1], tile.rows), slots.capacity),
         {
             **shared, "w": down.codes, "w_scales": down.scales, "alpha": down.alpha,
-            "out": buffers.rows,
+            "out": buffers.rows, **places,
         },
         {
             **constants(codes, scales), **common, "N": x.shape[1], "K": width,
@@ -241,12 +230,8 @@ def expert_launches(
         },
         plan.warps, plan.stages,
     )  # fmt: skip
-    return [
-        slots_launch(ids, slots, experts, x, x_scale, buffers.x),
-        first,
-        second,
-        _sum_launch(buffers.rows, weights, out),
-    ]
+    launches = [slots_launch(ids, slots, experts, x, x_scale, buffers.x), first, second]
+    return launches if out is None else [*launches, _sum_launch(buffers.rows, weights, out)]
 
 
 def _sum_launch(rows: Tensor, weights: Tensor, out: Tensor) -> Launch:

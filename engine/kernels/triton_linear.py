@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.kernels import tiling
 from engine.kernels.launch import Launch
-from engine.kernels.plans import Plan
+from engine.kernels.plans import Plan, warps_for
 from engine.kernels.tiling import PER_BYTE, PER_SCALE
 from engine.kernels.triton_decode import PRODUCT_WORTH
 from engine.kernels.triton_product import product
@@ -68,7 +68,9 @@ def linear_launches(
         rounded = Rounded.empty(x.shape[0], x.shape[1], x, native=plan.native)
         before = [round_launch(x, x_scale, rounded)]
         seen, seen_scales = rounded.operand(x)
-    tile = codes.tile
+    tile, warps = codes.tile, plan.warps
+    if tile != plan.tile:  # laid out for another kernel: a shared expert's
+        warps = max(warps, warps_for(tile, None if packed else x.dtype, native=plan.native))
     product = Launch(
         f"linear_{form}", linear_kernel,
         (triton.cdiv(codes.rows, tile.rows), triton.cdiv(x.shape[0], plan.rows)),
@@ -84,7 +86,7 @@ def linear_launches(
             "BK": tile.columns, "EVEN": tile.divides(codes.rows, x.shape[1]), "FORM": form,
             "SCALED": scaled,
         },
-        plan.warps, plan.stages,
+        warps, plan.stages,
     )  # fmt: skip
     return [*before, product]
 

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from engine.kernels import reference, tiling
+from engine.kernels.expert_memory import ExpertWeights
 from engine.kernels.plans import Capability, expert_plan, linear_plan
-from engine.kernels.triton_experts import ExpertWeights, run_experts
+from engine.kernels.triton_experts import run_experts
 from engine.kernels.triton_linear import run_linear
 from engine.kernels.triton_nvfp4 import capability_of, wants_gradient
 

@@ -3,6 +3,7 @@
 One program a row; the row stays in registers between the mean and the product.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,20 +14,48 @@ from torch import Tensor
 from engine.kernels.launch import Launch
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """What a token's experts made, rows [T (K + s), d], to be summed by weights [T, K + s]; s is 1
+    where the last row of a token is the shared expert's."""
+
+    rows: Tensor
+    weights: Tensor
+    shared: bool
+
+
 @triton.jit
 def norm_kernel(
-    x, added, also, weight, total, out,
+    x, added, also, shares, weight, total, out,
     EPS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
-    ALSO: tl.constexpr,
+    ALSO: tl.constexpr, TOP_K: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """out[row] = rms_norm(x[row] + (added[row] + also[row])); the sum goes to total[row]."""
-    row = tl.program_id(0).to(tl.int64) * SIZE
+    """out[row] = rms_norm(x[row] + (added[row] + also[row])); the sum goes to total[row].
+
+    With TOP_K a row of `added` is the sum of that many rows, weighted by `shares` in float32 in
+    their order; with SHARED one more follows, which stands for `also`.
+    """
+    token = tl.program_id(0).to(tl.int64)
+    row = token * SIZE
     columns = tl.arange(0, BLOCK)
     inside = columns < SIZE
     dtype = out.dtype.element_ty
     wide = tl.load(x + row + columns, mask=inside, other=0.0).to(tl.float32)
     if ADD:
-        term = tl.load(added + row + columns, mask=inside, other=0.0).to(tl.float32)
+        if TOP_K > 0:
+            first = token * (TOP_K + SHARED)
+            term = tl.zeros((BLOCK,), tl.float32)
+            for k in range(TOP_K):
+                at = added + (first + k) * SIZE + columns
+                value = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+                term += value * tl.load(shares + first + k)
+            term = term.to(dtype).to(tl.float32)
+            if SHARED:
+                at = added + (first + TOP_K) * SIZE + columns
+                second = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+                term = (term + second).to(dtype).to(tl.float32)
+        else:
+            term = tl.load(added + row + columns, mask=inside, other=0.0).to(tl.float32)
         if ALSO:
             second = tl.load(also + row + columns, mask=inside, other=0.0).to(tl.float32)
             term = (term + second).to(dtype).to(tl.float32)
@@ -46,28 +75,37 @@ def norm_launch(
     eps: float,
     out: Tensor,
     *,
-    added: Tensor | None = None,
+    added: Tensor | Pairs | None = None,
     also: Tensor | None = None,
     total: Tensor | None = None,
 ) -> Launch:
-    """What fills `out` (and, with `added`, `total`); all contiguous, of x's shape and dtype.
+    """What fills `out` (and, with `added`, `total`); all contiguous, of x's shape and dtype (but
+    what is `added` may be pairs yet to be summed).
 
     A program holds one row, 16 elements a lane. `total` may be x itself; `out` must not overlap
     the inputs.
     """
     size = x.shape[-1]
     block = triton.next_power_of_2(size)
-    first = x if added is None else added
+    first, shares, pairs = added, weight, 0
+    if isinstance(added, Pairs):
+        first, shares, pairs = added.rows, added.weights, added.weights.shape[1]
+    shared = isinstance(added, Pairs) and added.shared
     arguments: dict[str, Any] = {
-        "x": x, "added": first, "also": first if also is None else also, "weight": weight,
+        "x": x, "added": x if first is None else first, "also": x if also is None else also,
+        "shares": shares, "weight": weight,
         "total": out if total is None else total, "out": out,
     }  # fmt: skip
     constants = {
-        "EPS": eps, "SIZE": size, "BLOCK": block, "ADD": added is not None, "ALSO": also is not None
+        "EPS": eps, "SIZE": size, "BLOCK": block, "ADD": added is not None,
+        "ALSO": also is not None, "TOP_K": pairs - shared, "SHARED": int(shared),
     }  # fmt: skip
     grid = (x.numel() // size,)
-    warps = min(max(block // 512, 1), 8)
-    return Launch("norm", norm_kernel, grid, arguments, constants, warps)
+    # Where pairs are summed their loads are many at once: half as many elements a lane, or they
+    # spilled on sm_80.
+    warps = min(max(block // (256 if pairs else 512), 1), 8)
+    name = "norm_of_pairs" if pairs else "norm"
+    return Launch(name, norm_kernel, grid, arguments, constants, warps)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from engine.kernels import nvfp4_reference, tiling
+from engine.kernels.expert_memory import ExpertWeights
 from engine.kernels.nvfp4_reference import Cache
 from engine.kernels.plans import Capability, expert_plan, linear_plan
-from engine.kernels.triton_experts import ExpertWeights, run_experts
+from engine.kernels.triton_experts import run_experts
 from engine.kernels.triton_linear import run_linear
 from engine.kernels.triton_slots import Rounded, round_launch
 

@@ -53,9 +53,10 @@ def choose_kernel(
     parts, bias, ids, weights, tokens,
     SCALE: tl.constexpr, EXPERTS: tl.constexpr, PARTS: tl.constexpr, GROUPS: tl.constexpr,
     KEPT: tl.constexpr, TOP_K: tl.constexpr, GROUPS_BLOCK: tl.constexpr, SIZE_BLOCK: tl.constexpr,
-    TOP_BLOCK: tl.constexpr,
+    TOP_BLOCK: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Program token: ids int64 and weights float32 [tokens, TOP_K]."""
+    """Program token: ids int64 and weights float32 [tokens, TOP_K]; with SHARED one more, which is
+    for every token expert number EXPERTS with weight 1."""
     token = tl.program_id(0)
     size: tl.constexpr = EXPERTS // GROUPS
     group, member = tl.arange(0, GROUPS_BLOCK), tl.arange(0, SIZE_BLOCK)
@@ -91,9 +92,13 @@ def choose_kernel(
         chosen = tl.where(lane == k, value, chosen)
         left = tl.where(expert == id, float("-inf"), left)
     share = chosen / (tl.sum(chosen, 0) + 1e-20) * SCALE
-    out = token.to(tl.int64) * TOP_K + lane
-    tl.store(ids + out, chosen_ids.to(tl.int64), mask=lane < TOP_K)
-    tl.store(weights + out, share, mask=lane < TOP_K)
+    width: tl.constexpr = TOP_K + SHARED
+    out = token.to(tl.int64) * width + lane
+    if SHARED:
+        chosen_ids = tl.where(lane == TOP_K, EXPERTS, chosen_ids)
+        share = tl.where(lane == TOP_K, 1.0, share)
+    tl.store(ids + out, chosen_ids.to(tl.int64), mask=lane < width)
+    tl.store(weights + out, share, mask=lane < width)
 
 
 def route(
@@ -136,8 +141,10 @@ def route_launches(
     n_group: int,
     topk_group: int,
     scale: float,
+    joined: bool = False,
 ) -> list[Launch]:
-    """What fills ids and weights [T, top_k], by way of parts [PARTS, T, E] float32."""
+    """What fills ids and weights [T, top_k], by way of parts [PARTS, T, E] float32. `joined`: the
+    last of a token's ids is E, the shared expert's, with weight 1."""
     (tokens, size), experts = hidden.shape, gate.shape[0]
     shared = {"EXPERTS": experts, "PARTS": PARTS}
     score = Launch(
@@ -146,12 +153,12 @@ def route_launches(
         shared | {"SIZE": size, "ROWS": 16, "COLUMNS": 16, "STEP": 64},
         warps=2, stages=2,
     )  # fmt: skip
-    top_k = ids.shape[1]
+    top_k = ids.shape[1] - joined
     constants = {
         "SCALE": scale, "GROUPS": n_group, "KEPT": topk_group, "TOP_K": top_k,
         "GROUPS_BLOCK": triton.next_power_of_2(n_group),
         "SIZE_BLOCK": triton.next_power_of_2(experts // n_group),
-        "TOP_BLOCK": triton.next_power_of_2(top_k),
+        "TOP_BLOCK": triton.next_power_of_2(ids.shape[1]), "SHARED": int(joined),
     }  # fmt: skip
     arguments: dict[str, Any] = {
         "parts": parts, "bias": expert_bias, "ids": ids, "weights": weights, "tokens": tokens

@@ -7,8 +7,8 @@ Rules: `engine/decode/unmasking.py`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import torch
 import triton
@@ -38,6 +38,25 @@ class Predictions:
     entropy: Tensor
     top: Tensor
     total: Tensor
+
+    @classmethod
+    def empty(cls, rows: int, device: torch.device, *, sampled: bool) -> Self:
+        """Room for `rows` rows; without a temperature the choice is the argmax."""
+        numbers = torch.empty(5, rows, device=device)
+        ids = torch.empty(2, rows, dtype=torch.int64, device=device)
+        return cls(
+            tokens=ids[0] if sampled else ids[1],
+            confidence=numbers[0] if sampled else numbers[1],
+            best=ids[1],
+            best_probability=numbers[1],
+            entropy=numbers[2],
+            top=numbers[3],
+            total=numbers[4],
+        )
+
+    def rows(self, first: int, count: int) -> "Predictions":
+        """Some of the rows, as views."""
+        return Predictions(*(getattr(self, f.name)[first : first + count] for f in fields(self)))
 
 
 @triton.jit
@@ -159,12 +178,14 @@ class Sampler:
     `states` int64 [blocks, n] is where each block of rows / blocks rows says its first position
     (column 0) and its step (column 2): `triton_unmask.Block.state`, one or two of them. It,
     `limits` float32 [3] (temperature, top-k, top-p) and `seed` int64 [1] lie on the device and may
-    change between launches; whether there is a temperature and which filters there are may not.
+    change between launches (`set`); whether there is a temperature and which filters there are may
+    not. The predictions go to `out`, where that is given.
     """
 
     def __init__(
-        self, config: DecodeConfig, rows: int, vocabulary: int, mask_id: int, states: Tensor
-    ) -> None:
+        self, config: DecodeConfig, rows: int, vocabulary: int, mask_id: int, states: Tensor,
+        out: Predictions | None = None,
+    ) -> None:  # fmt: skip
         device = states.device
         self.states = states
         self.vocabulary, self.mask_id = vocabulary, mask_id
@@ -173,27 +194,21 @@ class Sampler:
         self.sampled = config.temperature > 0
         self.use_k = config.top_k is not None and config.top_k < vocabulary
         self.use_p = config.top_p is not None and config.top_p < 1.0
-        p = 1.0 if config.top_p is None else config.top_p
-        limits = [config.temperature, config.top_k or 0, p]
-        self.limits = torch.tensor(limits, dtype=torch.float32, device=device)
-        seed = config.seed or 0
-        signed = seed - (1 << 64) if seed >= 1 << 63 else seed  # the same 64 bits
-        self.seed = torch.tensor([signed], device=device)
+        self.limits = torch.empty(3, device=device)
+        self.seed = torch.empty(1, dtype=torch.int64, device=device)
+        self.set(config, config.seed or 0)
         self._tiles = torch.empty(4, rows, self.tiles, device=device)
         self._tile_ids = torch.empty(rows, self.tiles, dtype=torch.int32, device=device)
-        numbers = torch.empty(6, rows, device=device)
-        ids = torch.empty(2, rows, dtype=torch.int64, device=device)
-        self._border = numbers[5]
+        self._border = torch.empty(rows, device=device)
         self._cut = torch.empty(rows, dtype=torch.int32, device=device)
-        self.out = Predictions(
-            tokens=ids[0] if self.sampled else ids[1],
-            confidence=numbers[0] if self.sampled else numbers[1],
-            best=ids[1],
-            best_probability=numbers[1],
-            entropy=numbers[2],
-            top=numbers[3],
-            total=numbers[4],
-        )
+        self.out = out or Predictions.empty(rows, device, sampled=self.sampled)
+
+    def set(self, config: DecodeConfig, seed: int) -> None:
+        """Take a config's numbers, and a seed of 64 bits."""
+        p = 1.0 if config.top_p is None else config.top_p
+        self.limits.copy_(torch.tensor([config.temperature, float(config.top_k or 0), p]))
+        signed = seed - (1 << 64) if seed >= 1 << 63 else seed  # the same 64 bits
+        self.seed.fill_(signed)
 
     def predict(self, logits: Tensor) -> Predictions:
         """The same tensors at every call, rewritten; logits [rows, V] of any float dtype."""

@@ -89,6 +89,7 @@ def add_kernel(parts, out, rows, SIZE: tl.constexpr, PARTS: tl.constexpr, COLUMN
     for part in tl.static_range(PARTS):
         at = (part * rows + row).to(tl.int64) * SIZE + column
         total += tl.load(parts + at, mask=inside, other=0.0)
+    total = total.to(out.dtype.element_ty)
     tl.store(out + row.to(tl.int64) * SIZE + column, total, mask=inside)
 
 
@@ -134,6 +135,7 @@ def gather_kernel(
         id = tl.minimum(tl.maximum(tl.load(ids + row * TOP_K + k), 0), vocabulary - 1)
         embedding = tl.load(table + id.to(tl.int64) * SIZE + column, mask=inside, other=0.0)
         total += p * embedding.to(tl.float32)
+    total = total.to(out.dtype.element_ty)
     tl.store(out + row.to(tl.int64) * SIZE + column, total, mask=inside)
 
 
@@ -142,11 +144,12 @@ class SoftEmbedding:
 
     `temperature` and `top_k` (None, or not less than the vocabulary: all tokens) are fixed. With
     mask_id the mask token counts for nothing whatever its logit; -1 leaves the logits as they are.
+    `dtype` is that of z, whose sums are float32.
     """
 
     def __init__(
         self, rows: int, table: Tensor, *, temperature: float = 1.0, top_k: int | None = None,
-        mask_id: int = -1,
+        mask_id: int = -1, dtype: torch.dtype = torch.float32,
     ) -> None:  # fmt: skip
         vocabulary, size = table.shape
         device = table.device
@@ -155,7 +158,7 @@ class SoftEmbedding:
         self.unscaled = temperature == 1.0
         limits = [temperature, float(self.top_k or 0), 1.0]
         self.limits = torch.tensor(limits, dtype=torch.float32, device=device)
-        self.out = torch.empty(rows, size, device=device)
+        self.out = torch.empty(rows, size, dtype=dtype, device=device)
         self._top, self._total, self._border = torch.empty(3, rows, device=device)
         self._cut = torch.empty(rows, dtype=torch.int32, device=device)
         kept = self.top_k or 0
@@ -164,7 +167,7 @@ class SoftEmbedding:
         self._parts = torch.empty(0 if kept else PARTS, rows, size, device=device)
 
     def mix(self, logits: Tensor, top: Tensor | None = None, total: Tensor | None = None) -> Tensor:
-        """z float32 [rows, d], the same tensor at every call; arguments as for `launches`."""
+        """z [rows, d], the same tensor at every call; arguments as for `launches`."""
         for launch in self.launches(logits, top, total):
             launch.run()
         return self.out

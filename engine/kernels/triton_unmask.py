@@ -34,19 +34,17 @@ STATE = (
 
 
 @triton.jit
-def step_kernel(
-    tokens, undecided, chosen, confidence, best, best_probability, unmasked, edited, state,
-    thresholds, counts, stop_ids, stops, mask_id,
+def decide(
+    at, old, open_, chosen, confidence, best, best_probability, prompt_tokens, was_filled,
+    post_steps, thresholds, counts, stop_ids, stops, mask_id,
     LENGTH: tl.constexpr, BLOCK: tl.constexpr, STOPS: tl.constexpr, EDITS: tl.constexpr,
 ):  # fmt: skip
-    """One program. tokens, undecided, unmasked, edited [B] int64 and int32, changed in place;
-    thresholds float32 [2] (unmasking, editing); counts int64 [2] (min_unmask, max_post_steps)."""
-    at = tl.arange(0, BLOCK)
+    """A step's decisions in registers: tokens, what is undecided, unmasked and edited after it
+    [BLOCK]; then filled, post_steps, settled, final, finite, holds_stop and end, as in STATE.
+
+    `old` and `open_` [BLOCK] are from before it; the predictions are pointers to [B].
+    """
     real = at < LENGTH
-    prompt_tokens = tl.load(state + 1)
-    was_filled = tl.load(state + 4)
-    old = tl.load(tokens + at, mask=real, other=0)
-    open_ = (tl.load(undecided + at, mask=real, other=0) != 0) & real
     sure = tl.load(confidence + at, mask=real, other=0.0)
     finite = tl.sum((sure != sure).to(tl.int32), 0) == 0
     least, number = tl.load(thresholds), tl.load(counts)
@@ -69,11 +67,9 @@ def step_kernel(
     after = tl.where(new, tl.load(chosen + at, mask=real, other=0), old)
     after = tl.where(changed, argmax, after)
     still_open = open_ & (new == 0)
-    filled = tl.sum(still_open.to(tl.int64), 0) == 0
-    edits = tl.sum(changed.to(tl.int64), 0)
-    settled = finite & (was_filled != 0) & (edits == 0)
-    took = finite.to(tl.int64)
-    post_steps = tl.load(state + 3) + took * was_filled
+    filled = tl.sum(still_open.to(tl.int32), 0) == 0
+    settled = finite & (was_filled != 0) & (tl.sum(changed.to(tl.int32), 0) == 0)
+    taken = post_steps + finite.to(tl.int64) * was_filled
     limit = tl.load(counts + 1)
     if EDITS == 0:
         limit = limit * 0
@@ -85,20 +81,44 @@ def step_kernel(
     # As the host tells it: by the mask token itself.
     first_open = tl.min(tl.where(own & (after == mask_id), at, BLOCK), 0)
     end = tl.where(first_stop < first_open, first_stop, -1)
+    final = filled & (taken >= limit)
+    return (
+        after, still_open, new, changed,
+        filled, taken, settled, final, finite, first_stop < BLOCK, end,
+    )  # fmt: skip
+
+
+@triton.jit
+def step_kernel(
+    tokens, undecided, chosen, confidence, best, best_probability, unmasked, edited, state,
+    thresholds, counts, stop_ids, stops, mask_id,
+    LENGTH: tl.constexpr, BLOCK: tl.constexpr, STOPS: tl.constexpr, EDITS: tl.constexpr,
+):  # fmt: skip
+    """One program. tokens, undecided, unmasked, edited [B] int64 and int32, changed in place;
+    thresholds float32 [2] (unmasking, editing); counts int64 [2] (min_unmask, max_post_steps)."""
+    at = tl.arange(0, BLOCK)
+    real = at < LENGTH
+    old = tl.load(tokens + at, mask=real, other=0)
+    open_ = (tl.load(undecided + at, mask=real, other=0) != 0) & real
+    after, still, new, changed, filled, taken, settled, final, finite, holds_stop, end = decide(
+        at, old, open_, chosen, confidence, best, best_probability,
+        tl.load(state + 1), tl.load(state + 4), tl.load(state + 3),
+        thresholds, counts, stop_ids, stops, mask_id, LENGTH, BLOCK, STOPS, EDITS,
+    )  # fmt: skip
     tl.store(tokens + at, after, mask=real)
-    tl.store(undecided + at, still_open.to(tl.int32), mask=real)
+    tl.store(undecided + at, still.to(tl.int32), mask=real)
     tl.store(unmasked + at, new.to(tl.int32), mask=real)
     tl.store(edited + at, changed.to(tl.int32), mask=real)
-    tl.store(state + 2, tl.load(state + 2) + took)
-    tl.store(state + 3, post_steps)
+    tl.store(state + 2, tl.load(state + 2) + finite.to(tl.int64))
+    tl.store(state + 3, taken)
     tl.store(state + 4, filled.to(tl.int64))
     tl.store(state + 5, settled.to(tl.int64))
-    tl.store(state + 6, (filled & (post_steps >= limit)).to(tl.int64))
-    tl.store(state + 7, took)
-    tl.store(state + 8, (first_stop < BLOCK).to(tl.int64))
+    tl.store(state + 6, final.to(tl.int64))
+    tl.store(state + 7, finite.to(tl.int64))
+    tl.store(state + 8, holds_stop.to(tl.int64))
     tl.store(state + 9, end.to(tl.int64))
     tl.store(state + 10, tl.sum(new.to(tl.int64), 0))
-    tl.store(state + 11, edits)
+    tl.store(state + 11, tl.sum(changed.to(tl.int64), 0))
 
 
 @dataclass(frozen=True)
@@ -118,18 +138,36 @@ class BlockRules:
 
     @classmethod
     def of(
-        cls, config: DecodeConfig, stop_ids: Collection[int], mask_id: int, device: torch.device
+        cls,
+        config: DecodeConfig,
+        stop_ids: Collection[int],
+        mask_id: int,
+        device: torch.device,
+        most_stops: int = 1,
     ) -> "BlockRules":
-        """The rules of `config`, with the stop and mask ids in use."""
-        editing = config.editing_threshold
-        return cls(
-            torch.tensor([config.threshold, 2.0 if editing is None else editing], device=device),
-            torch.tensor([config.min_unmask, config.max_post_steps], device=device),
-            torch.tensor(sorted(stop_ids) or [-1], device=device),
-            torch.tensor([len(stop_ids)], device=device),
+        """The rules of `config`, with the stop and mask ids in use, and room for `most_stops`."""
+        rules = cls(
+            torch.empty(2, device=device),
+            torch.empty(2, dtype=torch.int64, device=device),
+            torch.empty(max(len(stop_ids), most_stops), dtype=torch.int64, device=device),
+            torch.empty(1, dtype=torch.int64, device=device),
             mask_id,
             config.edits,
         )
+        rules.set(config, stop_ids)
+        return rules
+
+    def set(self, config: DecodeConfig, stop_ids: Collection[int]) -> None:
+        """Take a config's numbers and stop ids, of which there must be room."""
+        assert config.edits == self.edits
+        assert len(stop_ids) <= len(self.stop_ids)
+        editing = config.editing_threshold
+        thresholds = [config.threshold, 2.0 if editing is None else editing]
+        self.thresholds.copy_(torch.tensor(thresholds))
+        self.counts.copy_(torch.tensor([config.min_unmask, config.max_post_steps]))
+        ids = sorted(stop_ids) + [-1] * (len(self.stop_ids) - len(stop_ids))
+        self.stop_ids.copy_(torch.tensor(ids))
+        self.stops.fill_(len(stop_ids))
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,25 @@ from torch import nn
 
 from engine.kernels.plans import Capability, expert_tile, linear_tile
 from engine.kernels.tiling import PER_BYTE, PER_SCALE, Tile, tiled
+from engine.model.moe import MoE
 from engine.model.quantised import NVFP4Linear, packed_modules
 
 
 def tile_weights(model: nn.Module, capability: Capability) -> None:
     """Tile every packed weight of `model` for cards of `capability`; those that do not divide stay
     as they are. Doing it twice is an error."""
+    shared = {
+        linear
+        for module in model.modules()
+        if isinstance(module, MoE) and module.shared_experts is not None
+        for linear in module.shared_experts.modules()
+    }
     for module in packed_modules(model):
         if isinstance(module, NVFP4Linear):
-            _tile(module, "packed", "scales", linear_tile(capability, None, module.out_features))
+            # Shared experts like the routed ones, so that a kernel can take them together.
+            tile = linear_tile(capability, None, module.out_features)
+            _tile(module, "packed", "scales", expert_tile(capability, None) if module in shared
+                  else tile)  # fmt: skip
         else:
             tile = expert_tile(capability, None)
             _tile(module, "gate_up", "gate_up_scales", tile, parts=2)

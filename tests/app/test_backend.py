@@ -116,7 +116,11 @@ class OutOfMemoryError(RuntimeError):
 @pytest.mark.parametrize(
     ("error", "kind", "said"),
     [
-        (RuntimeError("CUDA error: device-side assert\ntriggered"), "internal", "device-side"),
+        (
+            RuntimeError("CUDA error: device-side assert\ntriggered"),
+            "device",
+            "graphics card failed",
+        ),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "memory", "ran out"),
         (OutOfMemoryError("x"), "memory", "ran out"),
         (MemoryError(), "memory", "ran out"),

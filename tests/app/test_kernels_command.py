@@ -7,7 +7,17 @@ import pytest
 
 from app.cli import run
 from app.commands import kernels as command
-from engine.kernels.bounds import bounds, forward_bytes
+from engine.kernels.bounds import (
+    GOAL,
+    MEASURES,
+    REACHED,
+    Measure,
+    bounds,
+    forward_bytes,
+    least_tpf,
+    token_bytes,
+    tokens_per_s,
+)
 from engine.machine.memory_plan import MINI
 
 EXPERT = 3 * 512 * 2048 * 9 / 16  # gate, up and down at nine bits for two codes and their scale
@@ -33,6 +43,31 @@ def test_bounds_are_bandwidth_over_bytes() -> None:
     with_z = bound.bytes + 2 * 2048 * 157184
     assert bound.forwards_per_s_with_z == pytest.approx(1792e9 / with_z)
     assert found["H200", 64].forwards_per_s > found["H200", 256].forwards_per_s
+
+
+def test_what_is_read_for_a_token() -> None:
+    table = 2 * 2048 * 157184
+    plain, packed, cut, overlapped, without = MEASURES
+    # 8 tokens a step: a block of 32 in 4 steps, each of which reads the table too.
+    narrow = forward_bytes(MINI, 100) + table
+    assert token_bytes(MINI, 100, 8, plain) == pytest.approx(4 * narrow / 32)
+    saved = table * (1 - 9 / 32)
+    assert token_bytes(MINI, 100, 8, packed) == pytest.approx(4 * (narrow - saved) / 32)
+    narrow = forward_bytes(MINI, 100, packed_head=True) + 64 * 32 * 2 * 2048
+    assert token_bytes(MINI, 100, 8, cut) == pytest.approx(4 * narrow / 32)
+    # Two steps of the four become one that meets the experts of two blocks.
+    wide = narrow + 19 * (256 * (1 - (156 / 256) ** 2) - 100) * EXPERT
+    assert token_bytes(MINI, 100, 8, overlapped) == pytest.approx((2 * narrow + wide) / 32)
+    assert token_bytes(MINI, 100, 8, without) < token_bytes(MINI, 100, 8, overlapped)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize("distinct", [64, 163, 256])
+def test_the_goal_is_possible_from_there_on(measure: Measure, distinct: int) -> None:
+    least = least_tpf(MINI, "RTX 5090", distinct, measure)
+    assert least is not None
+    rates = [tokens_per_s(MINI, "RTX 5090", distinct, n, measure) for n in (least - 0.1, least)]
+    assert rates[0] * REACHED < GOAL <= rates[1] * REACHED
 
 
 def test_without_triton_it_says_what_to_install(

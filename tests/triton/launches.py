@@ -7,8 +7,16 @@ import torch
 from torch import Tensor
 
 from engine.config import DecodeConfig
-from engine.kernels import triton_attention, triton_norm, triton_qkv, triton_router
+from engine.kernels import (
+    triton_attention,
+    triton_loop,
+    triton_norm,
+    triton_pointwise,
+    triton_qkv,
+    triton_router,
+)
 from engine.kernels.launch import Launch
+from engine.kernels.loop_state import LoopState, Mailbox
 from engine.kernels.triton_sampling import Sampler
 from engine.kernels.triton_soft import SoftEmbedding
 from engine.kernels.triton_unmask import STATE, Block, BlockRules, step_launch
@@ -61,6 +69,17 @@ def others() -> Iterator[Launch]:
     block = Block(ids(32), flags, flags, flags, ids(len(STATE)))
     rules = BlockRules(numbers(2), ids(2), ids(2), ids(1), MASK, True)
     yield step_launch(block, ids(32), numbers(32), ids(32), numbers(32), rules)
+    state = LoopState.empty(32, ids(1).device)
+    box = Mailbox.empty(32, 64, pinned=False)
+    yield triton_loop.advance_launch(state, box, rules, residual=True)
+    x, wide = blank(32, HIDDEN), blank(32, 1024)
+    yield triton_pointwise.embed_launch(
+        ids(32), blank(VOCABULARY, HIDDEN), x, undecided=flags, states=ids(5), residual=x, alpha=0.5
+    )
+    for gate, kind in ((wide[:, :512], "silu"), (None, "gelu")):
+        half = blank(32, 512)
+        yield triton_pointwise.activate_launch(gate, wide[:, 512:], half, kind)
+    yield triton_pointwise.add_scaled_launch(x, x, 2.0)
     q, cache = blank(HEADS, 512, SIZE), blank(KV_HEADS, 1024, SIZE)
     scratch = triton_attention.Scratch(HEADS * 512, SIZE, q.device, splits=1)
     yield from triton_attention.open_launches(

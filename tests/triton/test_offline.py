@@ -18,21 +18,21 @@ NATIVE = ["sm_100", "sm_120"]
 SMALL = {
     "norm", "qkv", "attention", "attention_combine", "router_scores", "router_choice", "scan",
     "scan_combine", "cut", "draw", "draw_combine", "soft_sums", "soft_mix", "soft_add",
-    "soft_list", "soft_gather", "decide",
+    "soft_list", "soft_gather", "decide", "advance", "embed", "activate", "add_scaled",
 }  # fmt: skip
 
 
 @cache
 def compiled(arch: str, rounded: bool, packed: bool, tokens: int = 32):
     """(name, figures) of the distinct kernels of a step of LLaDA2.1-mini."""
+    from engine.decode.step import Step, step_kernels
     from engine.kernels.offline import ARCHITECTURES, compile_distinct
-    from engine.kernels.step import Step, step_kernels
 
     step = Step(
         MINI, ARCHITECTURES[arch], tokens, distinct=163, rounded=rounded,
         packed_linears=packed, packed_head=packed, packed_experts=packed,
     )  # fmt: skip
-    kernels = list(step_kernels(step))
+    kernels = step_kernels(step)
     return list(
         zip(
             (kernel.name for kernel in kernels),

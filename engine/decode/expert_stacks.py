@@ -1,0 +1,99 @@
+"""A layer's experts as the kernels take them, whatever form their weights have.
+
+A packed shared expert of the routed ones' size is computed as one of them, which every token has
+chosen: its launches are then theirs. Where its weights are plain, adapted by LoRA, or take an input
+rounded against another scale, it stays a layer of its own.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.kernels.expert_memory import ExpertWeights, SharedExpert
+from engine.model.moe import MoE
+from engine.model.quantised import NVFP4Experts, NVFP4Linear
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Gate and up, down; the scales of their inputs where those are rounded too, that of `down` for
+    the shared expert behind the routed ones' own."""
+
+    gate_up: ExpertWeights
+    down: ExpertWeights
+    packed: bool
+    x_scale: Tensor | None = None
+    h_scale: Tensor | None = None
+
+
+def expert_stacks(module: MoE, *, joined: bool) -> Stacks:
+    """The routed experts, with the numbers of the shared one where it has joined them."""
+    experts: torch.nn.Module = module.experts
+    if not isinstance(experts, NVFP4Experts):
+        plain = ExpertWeights.plain
+        return Stacks(plain(module.experts.gate_up), plain(module.experts.down), packed=False)
+    gate_alpha, down_alpha = experts.gate_up_alpha, experts.down_alpha
+    x_scale = experts.gate_up_input_scale if experts.quantize_inputs else None
+    h_scale = experts.down_input_scale if experts.quantize_inputs else None
+    shared = _packed_shared(module)
+    if joined and shared is not None:
+        gate, up, down = shared
+        gate_alpha = torch.cat((gate_alpha, torch.stack((gate.alpha, up.alpha))[None]))
+        down_alpha = torch.cat((down_alpha, down.alpha[None]))
+        if h_scale is not None and down.input_scale is not None:
+            h_scale = torch.stack((h_scale, down.input_scale))
+    return Stacks(
+        ExpertWeights(experts.gate_up, experts.gate_up_scales.view(torch.uint8), gate_alpha),
+        ExpertWeights(experts.down, experts.down_scales.view(torch.uint8), down_alpha),
+        packed=True,
+        x_scale=x_scale,
+        h_scale=h_scale,
+    )
+
+
+def joined_shared(module: MoE) -> SharedExpert | None:
+    """The shared expert as one of the routed ones, where it can be."""
+    experts: torch.nn.Module = module.experts
+    shared = _packed_shared(module)
+    if shared is None or not isinstance(experts, NVFP4Experts):
+        return None
+    gate, up, down = shared
+    # Without the first dimension, that of experts, and for gate and up half the rows.
+    alike = (
+        down.packed.shape == experts.down.shape[1:]
+        and gate.packed.shape == up.packed.shape
+        and gate.packed.shape[1:] == experts.gate_up.shape[2:]
+        and 2 * gate.packed.shape[0] == experts.gate_up.shape[1]
+    )
+    if not (alike and _rounds_alike(experts, shared)):
+        return None
+    parts = (part for one in shared for part in (one.packed, one.scales.view(torch.uint8)))
+    return SharedExpert(*parts)
+
+
+def _packed_shared(module: MoE) -> tuple[NVFP4Linear, NVFP4Linear, NVFP4Linear] | None:
+    if module.shared_experts is None:
+        return None
+    mlp = module.shared_experts
+    gate, up, down = (
+        part if isinstance(part, NVFP4Linear) else None
+        for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+    )
+    if gate is None or up is None or down is None:
+        return None
+    return gate, up, down
+
+
+def _rounds_alike(
+    experts: NVFP4Experts, shared: tuple[NVFP4Linear, NVFP4Linear, NVFP4Linear]
+) -> bool:
+    """One input, rounded once, must serve all."""
+    rounds = experts.quantize_inputs and experts.gate_up_input_scale is not None
+    if any((one.quantize_inputs and one.input_scale is not None) != rounds for one in shared):
+        return False
+    if not rounds or experts.gate_up.is_meta:  # where there are no numbers, shapes are all there is
+        return True
+    scales = (experts.gate_up_input_scale, shared[0].input_scale, shared[1].input_scale)
+    first, *others = (float(scale) for scale in scales if scale is not None)
+    return all(other == first for other in others)

@@ -1,0 +1,124 @@
+"""Whole answers on the card: the golden model's tokens, by one graph and step by step, the same."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from engine.config import DecodeConfig
+from engine.events import Event, FinishEvent, StepEvent
+from engine.generate import Engine
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data" / "llada2_tiny"
+RUNS: dict[str, Any] = json.loads((DATA / "golden_meta.json").read_text())["generate"]
+
+
+@pytest.fixture(scope="module")
+def arrays() -> dict[str, torch.Tensor]:
+    return load_file(DATA / "golden.safetensors")
+
+
+@pytest.fixture(scope="module")
+def golden_engine() -> Engine:
+    return Engine.load(DATA, device="cuda", dtype=torch.float32)
+
+
+def config_of(run: str, overlap: bool) -> DecodeConfig:
+    args = RUNS[run]
+    return DecodeConfig(
+        max_new_tokens=args["gen_length"], block_length=args["block_length"],
+        threshold=args["threshold"], editing_threshold=args["editing_threshold"],
+        max_post_steps=args["max_post_steps"], min_unmask=args["num_to_transfer"],
+        stop_at_end=args["eos_early_stop"], stop_ids=[args["eos_id"]], mask_id=args["mask_id"],
+        overlap=overlap,
+    )  # fmt: skip
+
+
+def answer(
+    engine: Engine, prompt: list[int], config: DecodeConfig, *, graph: bool
+) -> tuple[list[Event], FinishEvent]:
+    engine.reset_cache()
+    events = list(engine.generate(prompt, config, stepwise=not graph))
+    finish = events[-1]
+    assert isinstance(finish, FinishEvent)
+    assert finish.error is None
+    return events, finish
+
+
+def counts(finish: FinishEvent) -> tuple[int, ...]:
+    stats = finish.stats
+    return stats.tokens, stats.forwards, stats.steps, stats.commits, stats.fused, stats.edits
+
+
+def test_the_whole_answer_is_one_graph(golden_engine: Engine) -> None:
+    """Fails in words where it is not, so that the other tests do not pass for nothing."""
+    answer(golden_engine, [1, 2, 3], DecodeConfig(max_new_tokens=8, mask_id=500), graph=True)
+    assert golden_engine.how == "One CUDA graph makes a whole answer."
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("run", sorted(RUNS))
+def test_golden_answers(
+    golden_engine: Engine, arrays: dict[str, torch.Tensor], run: str, overlap: bool
+) -> None:
+    prompt = arrays[f"gen_{run}_prompt"].tolist()
+    want = arrays[f"gen_{run}_out"].tolist()
+    config = config_of(run, overlap)
+    _, by_graph = answer(golden_engine, prompt, config, graph=True)
+    _, by_host = answer(golden_engine, prompt, config, graph=False)
+    assert by_graph.token_ids == by_host.token_ids
+    assert counts(by_graph) == counts(by_host)
+    assert list(by_graph.token_ids) == (want[:-1] if by_graph.reason == "end" else want)
+    assert by_graph.stats.steps == RUNS[run]["forwards"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_the_demo(dtype: torch.dtype, temperature: float) -> None:
+    engine = Engine.load(ROOT / "assets" / "demo", device="cuda", dtype=dtype)
+    assert engine.tokenizer is not None
+    config = DecodeConfig(max_new_tokens=96, temperature=temperature, top_p=0.9, seed=1)
+    for text in ("What is 47 + 38?", "Sort 9, 4, 31"):
+        ids = engine.tokenizer.encode_chat([{"role": "user", "content": text}])
+        _, by_graph = answer(engine, ids, config, graph=True)
+        _, by_host = answer(engine, ids, config, graph=False)
+        assert by_graph.text == by_host.text
+        assert counts(by_graph) == counts(by_host)
+
+
+def test_steps_are_seen_while_the_graph_runs(golden_engine: Engine) -> None:
+    config = DecodeConfig(
+        max_new_tokens=512, threshold=1.0, mask_id=500, stop_ids=[497], stop_at_end=False
+    )
+    events, finish = answer(golden_engine, [1, 2, 3], config, graph=True)
+    steps = [e for e in events if isinstance(e, StepEvent)]
+    assert 0 < len(steps) <= finish.stats.steps
+
+
+def test_a_stop_reaches_the_graph(golden_engine: Engine) -> None:
+    config = DecodeConfig(
+        max_new_tokens=4096, threshold=1.0, mask_id=500, stop_ids=[497], stop_at_end=False
+    )
+    golden_engine.reset_cache()
+    seen: list[Event] = []
+    for event in golden_engine.generate([1, 2, 3], config, stop=lambda: len(seen) > 3):
+        seen.append(event)
+    finish = seen[-1]
+    assert isinstance(finish, FinishEvent)
+    assert finish.reason == "stopped"
+    assert finish.stats.tokens < 4096
+    # The next answer begins from a clean state.
+    short = replace(config, max_new_tokens=32)
+    _, again = answer(golden_engine, [1, 2, 3], short, graph=True)
+    _, by_host = answer(golden_engine, [1, 2, 3], short, graph=False)
+    assert again.token_ids == by_host.token_ids
