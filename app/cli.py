@@ -4,7 +4,6 @@ Nothing heavy is imported here: `orl-chat --version` answers at once, and torch 
 a command that needs a model.
 """
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
@@ -30,7 +29,7 @@ from app.cli_options import (
 )
 from app.cli_prompts import register as register_prompts
 from app.cli_training import register as register_training
-from app.commands.running import CommandError, guarded, say
+from app.commands.running import CommandError, guarded, prepare_streams, say
 from app.version import VERSION
 
 app = typer.Typer(
@@ -50,7 +49,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit code."""
-    _prepare_streams()
+    prepare_streams()
     return guarded(lambda: _dispatch(arguments))
 
 
@@ -72,17 +71,6 @@ def _dispatch(arguments: Sequence[str]) -> int:
 def _help_command(error: Any) -> str:
     context = getattr(error, "ctx", None)
     return f"{context.command_path if context is not None else 'orl-chat'} --help"
-
-
-def _prepare_streams() -> None:
-    """Neither a stream that is closed nor text that its encoding lacks must end a command."""
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="replace")
 
 
 def _end(command: Callable[[], int]) -> NoReturn:

@@ -37,6 +37,17 @@ def guarded(command: Callable[[], int]) -> int:
         return 1
 
 
+def prepare_streams() -> None:
+    """Neither a stream that is closed nor text that its encoding lacks must end a command."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
 def say(text: str) -> None:
     """A line to stderr, whatever the terminal's encoding."""
     print(printable(text), file=sys.stderr, flush=True)
