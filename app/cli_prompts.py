@@ -66,6 +66,9 @@ def _test(default_model: Callable[[], str]) -> Callable[..., None]:
         adapter: Annotated[str | None, typer.Option(metavar="DIR", help="An adapter.")] = None,
         run_code: RunCode = False,
         show: Annotated[bool, typer.Option("--show", help="Show each answer.")] = False,
+        progress: Annotated[
+            bool, typer.Option("--progress", help="JSON lines ahead of the result.")
+        ] = False,
         as_json: Json = False,
     ) -> None:
         """Answer some prompts and verify: pass rate, prompts without a pass, verifier errors."""
@@ -91,6 +94,7 @@ def _test(default_model: Callable[[], str]) -> Callable[..., None]:
                     run_code=run_code,
                     show=show,
                     as_json=as_json,
+                    progress=progress,
                     decoding=decoding,
                 )
             )
