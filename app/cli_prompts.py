@@ -109,13 +109,14 @@ def make(
     out: Annotated[str, typer.Option(metavar="FILE", help="The file to write.")],
     n: Annotated[int, typer.Option("--n", help="How many prompts.")] = 256,
     seed: Annotated[int, typer.Option(help="Which prompts.")] = 0,
+    as_json: Json = False,
 ) -> None:
     """Write a file of prompts with their verifiers."""
 
     def command() -> int:
         from app.commands.make_prompts import make as write
 
-        return write(task, n, out, seed)
+        return write(task, n, out, seed, as_json=as_json)
 
     _end(command)
 

@@ -16,6 +16,8 @@ from app.runs import find_run
 from finetune.runs import RunFolder, whole_folder
 
 _NOT_EXPORTED = ("check.json",)
+MERGED_ERROR = 0.02
+"""Largest difference of the logits, as a share of them (root mean square)."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def _merge(run: RunFolder, adapter: Path, target: Path, steps: Steps) -> None:
         save_merged(engine, base, folder)
         steps.tell("checking the merged model")
         after = Engine.load(folder, device="cpu").logits(ids)
-        # Merged weights are rounded to the checkpoint's type once more.
-        if (before - after).abs().max() > 0.05 * before.abs().max():
+        # Merged weights are rounded to the checkpoint's type once more, which flips an expert here
+        # and there: that moves single positions far, and the whole little.
+        if (before - after).norm() > MERGED_ERROR * before.norm():
             raise CommandError("The merged model does not say what base and adapter say together.")

@@ -19,6 +19,9 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     yield SystemCommand("New chat", "Start an empty chat (Ctrl+N)", chat.action_new_chat)
     yield SystemCommand("Chats", "Search, open, rename, delete (Ctrl+O)", chat.action_open_chat)
     yield SystemCommand("Again", "Answer the last question once more (Ctrl+R)", chat.action_again)
+    yield SystemCommand(
+        "Keep the answer", "As a verified prompt, to train on (Ctrl+S)", chat.action_keep
+    )
     yield SystemCommand("Block view", "Live, slow motion or off (Ctrl+T)", chat.action_block_view)
     yield SystemCommand(
         "Models", "Download one, choose one, check the machine", program.action_models

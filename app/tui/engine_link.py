@@ -1,16 +1,18 @@
 """Keeps one engine process beside the window: starts it, feeds the session, ends it."""
 
+import os
 from collections.abc import Callable
 
 from app.client import EngineClient, EngineDied
-from app.protocol import LoadModel
+from app.protocol import LoadModel, SetAdapter
 from app.tui.session import ChatSession
+from app.tui.state import EngineState, Phase
 
 
 class EngineLink:
     """The session's engine. `run` once for each process; it returns when the process is over.
 
-    `model` is what the next process loads.
+    `model` is what the next process loads, with `adapter` put onto it.
     """
 
     def __init__(
@@ -18,6 +20,7 @@ class EngineLink:
     ) -> None:
         self._session = session
         self.model = model
+        self.adapter: str | None = None
         self._make_client = make_client
         self._client: EngineClient | None = None
 
@@ -38,11 +41,35 @@ class EngineLink:
             session.handle(EngineDied(error.errno or 1, f"The engine cannot be started: {error}"))
             return
         session.send = client.send
-        client.send(LoadModel(self.model))
+        client.send(LoadModel(self.model, adapter=self.adapter))
         async for message in client.messages():
             if client is not self._client:
                 return
             session.handle(message)
+
+    @property
+    def on_card(self) -> bool:
+        """Whether the engine holds memory of a card, which a run would need."""
+        ready = self._session.engine.ready
+        return ready is not None and ready.device != "cpu"
+
+    async def rest(self) -> None:
+        """End the engine until a message wants it again."""
+        session = self._session
+        session.engine = EngineState(Phase.DEAD)
+        session.view.engine_changed()
+        await self.close()
+
+    def put_on(self, model: str, base: str, adapter: str | None) -> bool:
+        """Use `adapter` on `model`, whose folder is `base`. Whether the engine that runs can do it;
+        else another one has to be started."""
+        ready = self._session.engine.ready
+        self.adapter = adapter
+        if ready is not None and os.path.realpath(ready.path) == os.path.realpath(base):
+            self._session.send(SetAdapter(adapter))
+            return True
+        self.model = model
+        return False
 
     async def close(self, timeout: float = 0.5) -> None:
         """End the engine; in less than a second, whatever it is doing."""

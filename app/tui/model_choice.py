@@ -83,10 +83,11 @@ class ModelChoice:
         start."""
         program, engine = self._program, self._program.session.engine
         in_use = model == self.now and (engine.usable or engine.coming)
+        in_use = in_use and program.link.adapter is None
         self.first = False
         if keep:
             program.session.keeper.settings(model=model)
-        program.link.model = model
+        program.link.model, program.link.adapter = model, None
         while program.screen is not program.chat:
             program.pop_screen()
         if not in_use:

@@ -26,6 +26,7 @@ class Tab:
 TABS = (
     Tab(CHAT, "f2", "Chat", "the chat"),
     Tab("speed", "f3", "Speed", "the last answers' figures, and a benchmark"),
+    Tab("finetune", "f4", "Finetune", "train on your prompts, watch and compare runs"),
 )
 
 
@@ -46,5 +47,11 @@ def _speed() -> Screen[None]:
     return SpeedScreen()
 
 
-SCREENS: dict[str, Callable[[], Screen[None]]] = {"speed": _speed}
+def _finetune() -> Screen[None]:
+    from app.tui.screens.finetune import FinetuneScreen
+
+    return FinetuneScreen()
+
+
+SCREENS: dict[str, Callable[[], Screen[None]]] = {"speed": _speed, "finetune": _finetune}
 """Imported when first opened: none of them is needed for the first frame."""

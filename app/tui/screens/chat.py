@@ -6,6 +6,7 @@ from textual.widgets import Button, OptionList
 
 from app.store import ChatSummary
 from app.store_schema import StoreError
+from app.tui.conversation import request_messages
 from app.tui.screens.chat_view import ChatView
 from app.tui.state import Problem
 from app.tui.widgets.card import ProblemCard
@@ -14,6 +15,8 @@ from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
 VIEW_HELP = "the open block: live, in slow motion, not at all"
+
+KEEP_HELP = "keep the last answer as a verified prompt, to train on"
 
 
 def _key(key: str, action: str, word: str, id: str, tooltip: str) -> Binding:
@@ -30,6 +33,7 @@ class ChatScreen(ChatView):
         _key("ctrl+r", "again", "again", "chat.again", "answer once more"),
         _key("ctrl+t", "block_view", "view", "view.block", VIEW_HELP),
         _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
+        _key("ctrl+s", "keep", "keep", "chat.keep", KEEP_HELP),
         _key("ctrl+o", "open_chat", "chats", "chat.open", "search, open, rename, delete"),
     ]
 
@@ -41,6 +45,8 @@ class ChatScreen(ChatView):
         if action == "again":
             free = self.session.turn is None and self.session.conversation.entries
             return True if free else None
+        if action == "keep":
+            return True if self._kept_answer() is not None else None
         return True
 
     def on_welcome_card_asked(self, event: WelcomeCard.Asked) -> None:
@@ -91,6 +97,29 @@ class ChatScreen(ChatView):
                 self.open(chat.id, chat.title)
 
         self.app.push_screen(ChatsScreen(self.session), opened)
+
+    def _kept_answer(self) -> int | None:
+        """Where the newest whole answer stands; None without one."""
+        entries = self.session.conversation.entries
+        whole = (i for i, e in enumerate(entries) if e.role == "assistant" and e.reason == "end")
+        return max(whole, default=None)
+
+    def action_keep(self) -> None:
+        """Keep the last answer as a prompt with a verifier."""
+        at = self._kept_answer()
+        if at is None:
+            self.say("There is no whole answer to keep yet.")
+            return
+        from app.tui.screens.keep import KeepScreen
+
+        session, entries = self.session, self.session.conversation.entries
+        messages = request_messages(entries[:at], session.settings.system)
+
+        def kept(words: str | None) -> None:
+            if words is not None:
+                self.say(words)
+
+        self.app.push_screen(KeepScreen(messages, entries[at].content), kept)
 
     def action_block_view(self) -> None:
         """Live, slow motion, off, and round again."""

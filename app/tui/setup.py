@@ -1,0 +1,113 @@
+"""What is about to be trained: the prompts, the recipe, and what is known of both. No screen here.
+
+Everything known comes from the shell's own commands, run as child processes: their JSON is kept as
+it is, and forgotten when what it was about changes.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.text import printable
+from app.tui.figures import number
+from finetune.config import RECIPES
+
+TRIED, ANSWERS = 8, 4
+"""Prompts of the verifier's test run, and answers to each."""
+LEAST_PROMPTS = 2
+TRAINS = (
+    ("lora", "LoRA and residual adapter"),
+    ("adapter", "residual adapter only"),
+    ("full", "every weight"),
+)
+OPTIONS = {"lora": (), "adapter": ("--adapter-only",), "full": ("--full",)}
+
+
+@dataclass
+class Setup:
+    """The three parts of a run that is not begun: prompts, verifier, recipe.
+
+    Attributes:
+        updates: in place of the recipe's; None is the recipe's.
+        checked, trial, plan, step: what `prompts check`, `prompts test`, `finetune --plan` and
+            `finetune --dry-step` printed; None before that.
+        trouble: why the prompts could not be looked at.
+    """
+
+    path: str = ""
+    recipe: str = "quick"
+    train: str = "lora"
+    updates: int | None = None
+    seed: int = 0
+    checked: dict[str, Any] | None = None
+    trial: dict[str, Any] | None = None
+    plan: dict[str, Any] | None = None
+    step: dict[str, Any] | None = None
+    trouble: str = field(default="")
+
+    def take_path(self, path: str) -> None:
+        """Another file, of which nothing is known yet."""
+        self.path = path
+        self.checked = self.trial = self.plan = self.step = None
+        self.trouble = ""
+
+    def changed(self) -> None:
+        """Another recipe: what it takes is not known any more."""
+        self.plan = self.step = None
+
+    @property
+    def all_updates(self) -> int:
+        """Updates that the run would make."""
+        return self.updates or int(RECIPES[self.recipe]["updates"])
+
+    @property
+    def usable(self) -> int:
+        """Prompts that can be used, as far as known."""
+        return int(number(self.checked or {}, "usable") or 0)
+
+    @property
+    def consent(self) -> dict[str, Any] | None:
+        """What must be allowed before anything of these prompts is run."""
+        found = (self.checked or {}).get("consent")
+        return found if isinstance(found, dict) else None
+
+    def missing(self) -> str:
+        """Why the run cannot be started yet, in a sentence; nothing when it can."""
+        if not self.path:
+            return "Name a file of prompts, or press d for a set of the demo's."
+        if self.trouble:
+            return printable(self.trouble)
+        if self.checked is None:
+            return "The prompts are being looked at."
+        if self.usable < LEAST_PROMPTS:
+            return f"{self.usable} prompts can be used; a run needs at least {LEAST_PROMPTS}."
+        return ""
+
+    # --- the commands -------------------------------------------------------------------------
+
+    def check_command(self, model: str) -> list[str]:
+        """Look at the prompts."""
+        return ["prompts", "check", self.path, "--model", model, "--json"]
+
+    def test_command(self, model: str) -> list[str]:
+        """Try the verifier on answers of the model."""
+        counts = ["--n", str(TRIED), "--k", str(ANSWERS), "--seed", str(self.seed)]
+        return ["prompts", "test", self.path, "--model", model, *counts, "--progress", "--json"]
+
+    def plan_command(self, model: str) -> list[str]:
+        """What the run would take, from shapes."""
+        return [*self._run(model), "--plan", "--json"]
+
+    def step_command(self, model: str) -> list[str]:
+        """What one update takes here."""
+        return [*self._run(model), "--dry-step", "--progress", "--json"]
+
+    def start_command(self, model: str) -> list[str]:
+        """Begin, in a process of its own."""
+        return [*self._run(model), "--detach", "--json"]
+
+    def _run(self, model: str) -> list[str]:
+        updates = [] if self.updates is None else ["--updates", str(self.updates)]
+        return [
+            "finetune", self.path, "--model", model, "--recipe", self.recipe,
+            *OPTIONS[self.train], *updates, "--seed", str(self.seed),
+        ]  # fmt: skip
