@@ -55,6 +55,11 @@ class Paths:
         return self.prompts / "kept.jsonl"
 
     @property
+    def demo_prompts(self) -> Path:
+        """The demo's prompts, for trying things."""
+        return self.prompts / "demo.jsonl"
+
+    @property
     def downloads(self) -> Path:
         """What was planned and checked of each download, one folder a repository."""
         return self.data / "downloads"

@@ -62,8 +62,8 @@ def _cause(run: RunFolder, status: Status) -> str:
     if found:
         return f"Its process crashed ({crash.splitlines()[0].strip()})."
     return (
-        "Its process was killed, most likely because memory ran out: close other programs, or "
-        "train less at once."
+        "Its process was killed: somebody ended it, or memory ran out (then close other programs, "
+        "or train less at once)."
     )
 
 

@@ -1,7 +1,7 @@
 """`orl-chat finetune`: begin a run or go on with one, here or detached, or only plan it."""
 
-import faulthandler
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -124,7 +124,6 @@ def free_name(stem: str) -> Path:
 
 def train(run: RunFolder, request: Finetune) -> int:
     """Run it in this process, with a line of progress an update."""
-    faulthandler.enable()  # the log of a run that crashes in native code says where
     progress = Progress(run, quiet=request.as_json)
     with ctrl_c_asks() as asked, opened(run, request, progress.tell, asked.is_set) as session:
         progress.begin(run.status().update)
@@ -196,6 +195,8 @@ def detach(run: RunFolder, request: Finetune) -> int:
             stderr=log,
             start_new_session=True,
             cwd=run.path,
+            # The log of a run that crashes in native code then says so.
+            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
         )
     end = time.monotonic() + DETACH_SECONDS
     while time.monotonic() < end and process.poll() is None and not run.status().alive:

@@ -5,8 +5,10 @@ object that `--json` prints, stays the last line.
 """
 
 import json
+import sys
 import time
 from dataclasses import dataclass, field
+from typing import TextIO
 
 SECONDS = 0.1
 """Between two lines of the same stage; a stage's first and last are always told."""
@@ -17,6 +19,7 @@ class Steps:
     """Tells, where it is `wanted`."""
 
     wanted: bool
+    _stream: TextIO = field(default_factory=lambda: sys.stdout, init=False)
     _stage: str = field(default="", init=False)
     _told: float = field(default=0.0, init=False)
 
@@ -28,4 +31,4 @@ class Steps:
         if stage != self._stage or done == total or now - self._told > SECONDS:
             self._stage, self._told = stage, now
             row = {"kind": "progress", "stage": stage, "done": done, "total": total}
-            print(json.dumps(row), flush=True)
+            print(json.dumps(row), file=self._stream, flush=True)

@@ -12,8 +12,8 @@ from app.tui.panel import Row
 
 Item = Mapping[str, Any]
 KINDS = {"all": "all", "fixed": "only fixed", "broken": "only broken"}
-COLUMNS = ("right", "95 % interval", "tok/s", "TPF", "tokens", "steps/block")
-WIDTHS = (9, 16, 9, 8, 9, 13)
+COLUMNS = ("right", "TPF", "95 % interval", "tok/s", "tokens", "steps/block")
+WIDTHS = (9, 8, 18, 9, 9, 13)
 
 
 def items(data: Mapping[str, Any], kind: str = "all") -> list[Item]:

@@ -16,7 +16,7 @@ from app.tui.figures import NOTHING, count, duration, number, ratio, size
 from app.tui.panel import Row
 from app.tui.spark import meter
 
-LABEL = 20
+LABEL = 21
 RECENT = 10
 """Updates over which a pace is averaged."""
 FULL_SECONDS = 60.0
@@ -46,13 +46,13 @@ def tpf(check: Event | None) -> str:
 
 
 def from_to(watch: RunWatch) -> str:
-    """`pass 45 % → 70 %  TPF 8.10 → 9.02`, from the start to the best check."""
+    """`pass 45 % → 70 %, TPF 8.10 → 9.02`, from the start to the best check."""
     start, best = best_checks(watch)
     if start is None:
         return ""
     if best is None or best is start:
-        return f"pass {passed(start)}  TPF {tpf(start)}"
-    return f"pass {passed(start)} \u2192 {passed(best)}  TPF {tpf(start)} \u2192 {tpf(best)}"
+        return f"pass {passed(start)}, TPF {tpf(start)}"
+    return f"pass {passed(start)} \u2192 {passed(best)}, TPF {tpf(start)} \u2192 {tpf(best)}"
 
 
 def list_row(watch: RunWatch, width: int) -> Row:
@@ -83,19 +83,16 @@ def health_rows(watch: RunWatch) -> list[Row]:
         _sum(recent, "prompts") - _sum(recent, "prompts_passed"),
     )
     kept = f"{_count(last, 'kept')} of {_count(last, 'answers')}"
-    losses = "  ".join(
-        f"{name} {_short(number(last, field))}"
-        for name, field in (("CE", "prediction"), ("AEC", "aec"), ("KL", "anchor"))
-    )
+    losses = "  ".join(_short(number(last, name)) for name in ("prediction", "aec", "anchor"))
     lengths = [_mean(update) for update in (updates[0], last)]
     return (
         [
             _row("answers kept", kept, alert=not number(last, "kept")),
-            _row("prompts without pass", f"{share(missed, asked)} of the last {asked:,.0f}"),
+            _row("prompts without pass", f"{share(missed, asked)} of {asked:,.0f}"),
             _row("answer length", f"{_whole(lengths[1])} tokens ({_whole(lengths[0])} at first)"),
             _row("cut, errors", f"{_count(last, 'cut')}, {_count(last, 'errors')}"),
             _row("positions trained", _positions(last)),
-            _row("loss", losses),
+            _row("loss CE, AEC, KL", losses),
             _row("gradient norm", _short(number(last, "grad_norm"))),
         ]
         if answers is not None
@@ -133,9 +130,9 @@ def now_rows(watch: RunWatch, width: int, now: float, memory: int | None) -> lis
     if best is not None:
         at = f" at {_count(best, 'done')}"
         rows.append(_row("held out, best", f"{passed(best)}  TPF {tpf(best)}{at}"))
-    facts = [size(watch.size) + " on disk"]
+    facts = [f"disk {size(watch.size)}"]
     if memory is not None:
-        facts.append(f"{size(memory)} of memory")
+        facts.append(f"memory {size(memory)}")
     rows.append(_row("takes", ", ".join(facts)))
     return rows
 
@@ -149,7 +146,7 @@ def notice(watch: RunWatch) -> str:
         update = f" It reached update {status.update}."
         return status.message + (update if status.update else "")
     told = [str(event.get("text", "")) for event in watch.of("alarm")]
-    return told[-1] if told else status.message
+    return told[-1] if told else ""
 
 
 def sample_rows(watch: RunWatch, width: int) -> list[Row]:
@@ -226,7 +223,9 @@ def _whole(value: float | None) -> str:
 
 
 def _short(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2g}".removeprefix("0")
+    if value is None:
+        return NOTHING
+    return f"{value:.3f}".removeprefix("0") if value >= 0.0005 else "<.001"
 
 
 def _positions(update: Event) -> str:

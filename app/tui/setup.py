@@ -4,6 +4,7 @@ Everything known comes from the shell's own commands, run as child processes: th
 it is, and forgotten when what it was about changes.
 """
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,8 @@ from finetune.config import RECIPES
 TRIED, ANSWERS = 8, 4
 """Prompts of the verifier's test run, and answers to each."""
 LEAST_PROMPTS = 2
+HELD_OUT_SHARE = 4
+"""One prompt in so many is set aside for checks."""
 TRAINS = (
     ("lora", "LoRA and residual adapter"),
     ("adapter", "residual adapter only"),
@@ -42,17 +45,26 @@ class Setup:
     trial: dict[str, Any] | None = None
     plan: dict[str, Any] | None = None
     step: dict[str, Any] | None = None
-    trouble: str = field(default="")
+    trouble: str = ""
+    _stamp: tuple[int, int] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.take_path(self.path)
 
     def take_path(self, path: str) -> None:
         """Another file, of which nothing is known yet."""
-        self.path = path
+        self.path, self._stamp = path, _stamp(path)
         self.checked = self.trial = self.plan = self.step = None
         self.trouble = ""
 
     def changed(self) -> None:
         """Another recipe: what it takes is not known any more."""
         self.plan = self.step = None
+
+    @property
+    def stale(self) -> bool:
+        """Whether the file has changed since it was taken, in the chat or in an editor."""
+        return bool(self.path) and _stamp(self.path) != self._stamp
 
     @property
     def all_updates(self) -> int:
@@ -79,8 +91,21 @@ class Setup:
         if self.checked is None:
             return "The prompts are being looked at."
         if self.usable < LEAST_PROMPTS:
-            return f"{self.usable} prompts can be used; a run needs at least {LEAST_PROMPTS}."
+            return (
+                f"{prompts(self.usable)} can be used; a run needs at least {LEAST_PROMPTS}. "
+                "Keep more in the chat, or press d."
+            )
         return ""
+
+    @property
+    def testable(self) -> bool:
+        """Whether there is a prompt that the verifier could be tested on."""
+        return bool(self.path) and not self.trouble and self.usable > 0
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether there are enough prompts to set some aside for checks."""
+        return self.usable >= HELD_OUT_SHARE
 
     # --- the commands -------------------------------------------------------------------------
 
@@ -111,3 +136,16 @@ class Setup:
             "finetune", self.path, "--model", model, "--recipe", self.recipe,
             *OPTIONS[self.train], *updates, "--seed", str(self.seed),
         ]  # fmt: skip
+
+
+def prompts(count: int) -> str:
+    """`1 prompt`, `12 prompts`."""
+    return f"{count:,} prompt{'s' * (count != 1)}"
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_size

@@ -10,7 +10,7 @@ from typing import Any
 from app.text import printable
 from app.tui.figures import count, duration, number, size
 from app.tui.panel import GAP, Row
-from app.tui.setup import ANSWERS, TRIED, Setup
+from app.tui.setup import ANSWERS, HELD_OUT_SHARE, TRIED, Setup, prompts
 from app.tui.spark import meter
 from finetune.config import RECIPES
 
@@ -26,7 +26,7 @@ def prompt_rows(setup: Setup, width: int) -> list[Row]:
     if checked is None:
         words = setup.trouble or setup.missing()
         return wrapped(words, width, "warning" if setup.trouble else "note")
-    rows: list[Row] = [_mark(setup.usable > 0, f"{setup.usable:,} prompts can be used")]
+    rows: list[Row] = [_mark(setup.usable > 0, f"{prompts(setup.usable)} can be used")]
     problems = _problems(checked)
     if problems:
         twice = sum("duplicate" in text for _, text in problems)
@@ -80,7 +80,7 @@ def _trial(trial: Mapping[str, Any], width: int) -> list[Row]:
     full, empty = meter(part, max(4, min(16, width - LABEL - 16)))
     never = trial.get("never_passed")
     never = never if isinstance(never, list) else []
-    prompts = number(trial, "prompts") or 0
+    asked = number(trial, "prompts") or 0
     seconds = trial.get("verifier_seconds")
     times = seconds if isinstance(seconds, Mapping) else {}
     rows: list[Row] = [
@@ -88,7 +88,7 @@ def _trial(trial: Mapping[str, Any], width: int) -> list[Row]:
             ("answers passed".ljust(LABEL), "label"), (full, "meter"), (empty, "rest"),
             (f" {_n(trial, 'passed')} of {_n(trial, 'answers')}", "figure"),
         ],
-        _row("prompts with pass", f"{prompts - len(never):,.0f} of {prompts:,.0f}"),
+        _row("prompts with pass", f"{asked - len(never):,.0f} of {asked:,.0f}"),
         _row("errors, cut", f"{_n(trial, 'verifier_errors')}, {_n(trial, 'cut')}"),
         _row(
             "verifier takes",
@@ -122,10 +122,14 @@ def answers_text(trial: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def recipe_words(setup: Setup) -> str:
+def recipe_rows(setup: Setup, width: int) -> list[Row]:
     """What the recipe in force does."""
-    every = RECIPES[setup.recipe]["check_every"]
-    return f"{setup.all_updates} updates, a check on held-out prompts every {every}"
+    if setup.checked is not None and not setup.holds_out:
+        words = f"{setup.all_updates} updates; checks need {HELD_OUT_SHARE} prompts at least"
+    else:
+        every = RECIPES[setup.recipe]["check_every"]
+        words = f"{setup.all_updates} updates, a check on held-out prompts every {every}"
+    return wrapped(words, width, "note")
 
 
 def fit_rows(setup: Setup, width: int) -> list[Row]:

@@ -73,10 +73,6 @@ class CompareScreen(WorkScreen):
         if self.data is None and not self._begun:
             self.action_measure()
 
-    def on_resize(self) -> None:
-        """The table fits the width."""
-        self.call_after_refresh(self._show)
-
     def idle_words(self) -> tuple[str, bool]:
         """What an interval is."""
         if self.data is None:
@@ -146,9 +142,9 @@ class CompareScreen(WorkScreen):
         if not self.query("#compare-texts"):
             return
         data = self.data or {}
-        rows = self.query_one("#compare-rows", GrowingRows)
-        width = max(30, rows.content_size.width)
-        rows.show(words.table_rows(data, width) if data else _waiting(width))
+        self.query_one("#compare-rows", GrowingRows).fill(
+            lambda width: words.table_rows(data, width) if data else _waiting(width)
+        )
         title = f"Before and after {printable(self.seen.name)}"
         self.query_one("#compare-table").border_title = title
         shown = words.items(data, self._kind)

@@ -52,7 +52,7 @@ class FinetuneScreen(FinetuneView):
         marked = next((runs.marked for runs in self.query(RunList)), None)
         possible = {
             "start": not setup.missing() and not self.busy,
-            "test": not setup.missing() and not self.busy,
+            "test": setup.testable and not self.busy,
             "measure": not setup.missing() and not self.busy,
             "answers": setup.trial is not None,
             "problems": bool(setup_words.problem_text(setup)),
@@ -66,7 +66,7 @@ class FinetuneScreen(FinetuneView):
 
     def action_demo(self) -> None:
         """A set to try everything with, made once."""
-        path = paths().prompts / "demo.jsonl"
+        path = paths().demo_prompts
         if path.is_file():
             self.use(str(path))
             self.go_on()
@@ -150,7 +150,9 @@ class FinetuneScreen(FinetuneView):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Another run has other keys."""
         event.stop()
-        self._doomed = None
+        marked = self.query_one(RunList).marked
+        if marked is None or marked.run.path != self._doomed:
+            self._doomed = None
         self.refresh_bindings()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:

@@ -2,6 +2,7 @@
 about the prompts without being asked."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from textual.app import ComposeResult
@@ -12,7 +13,7 @@ from app.completion import expanded
 from app.paths import paths
 from app.tui import setup_words
 from app.tui.screens.working import WorkScreen
-from app.tui.setup import TRAINS, Setup
+from app.tui.setup import TRAINS, Setup, prompts
 from app.tui.widgets.choice import Choice
 from app.tui.widgets.path_field import PathField
 from app.tui.widgets.rows import GrowingRows
@@ -30,8 +31,7 @@ class FinetuneView(WorkScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        kept = paths().kept
-        self.setup = Setup(str(kept) if kept.is_file() else "")
+        self.setup = Setup(_offered())
 
     def body(self) -> ComposeResult:
         recipes = [(name, name) for name in RECIPES]
@@ -65,8 +65,10 @@ class FinetuneView(WorkScreen):
 
     def look(self) -> None:
         """The runs as they are now; a personal set that exists by now is offered."""
-        if not self.setup.path and paths().kept.is_file():
-            self.use(str(paths().kept))
+        if not self.setup.path:
+            self.use(_offered())
+        elif self.setup.stale:
+            self.use(self.setup.path)
         self.look_outside()
         self.show()
         self.go_on()
@@ -76,17 +78,13 @@ class FinetuneView(WorkScreen):
         self.query_one(RunList).look()
         self.refresh_bindings()
 
-    def on_resize(self) -> None:
-        """Rows fit the width."""
-        self.call_after_refresh(self.show)
-
     def idle_words(self) -> tuple[str, bool]:
         """What is missing, or that nothing is."""
         missing = self.setup.missing()
         if missing:
             return missing, bool(self.setup.trouble)
         return (
-            f"Ready: s begins {self.setup.all_updates} updates on {self.setup.usable:,} prompts. "
+            f"Ready: s begins {self.setup.all_updates} updates on {prompts(self.setup.usable)}. "
             "The run goes on when this window closes.",
             False,
         )
@@ -130,7 +128,9 @@ class FinetuneView(WorkScreen):
     def use(self, path: str) -> None:
         """Another file of prompts."""
         self.setup.take_path(path)
-        self.query_one(PathField).value = path
+        field = self.query_one(PathField)
+        field.value = path
+        field.cursor_position = len(path)  # a long path shows its end, which tells files apart
         self.show()
 
     def go_on(self) -> None:
@@ -167,10 +167,6 @@ class FinetuneView(WorkScreen):
 
     # --- drawing ------------------------------------------------------------------------------
 
-    def rows(self, id: str) -> GrowingRows:
-        """The part of this name."""
-        return self.query_one(f"#tune-{id}", GrowingRows)
-
     def read(self, title: str, text: str) -> None:
         """A text over the tab."""
         from app.tui.screens.text import TextScreen
@@ -180,16 +176,19 @@ class FinetuneView(WorkScreen):
     def show(self) -> None:
         """Everything as it is known by now."""
         setup = self.setup
-        for id, words in (
+        for id, write in (
             ("problems", setup_words.prompt_rows), ("trial", setup_words.verifier_rows),
-            ("plan", setup_words.fit_rows),
+            ("plan", setup_words.fit_rows), ("about", setup_words.recipe_rows),
         ):  # fmt: skip
-            rows = self.rows(id)
-            rows.show(words(setup, max(30, rows.content_size.width)))
-        self.rows("about").show([[(setup_words.recipe_words(setup), "note")]])
+            self.query_one(f"#tune-{id}", GrowingRows).fill(partial(write, setup))
         self.query_one("#tune-recipe").border_title = f"{TITLES['recipe']} for {self.model}"
         self.show_state()
         self.refresh_bindings()
+
+
+def _offered() -> str:
+    """The personal set, or else the demo's, where there is one."""
+    return next((str(p) for p in (paths().kept, paths().demo_prompts) if p.is_file()), "")
 
 
 def _whole_number(id: str, placeholder: str) -> Input:

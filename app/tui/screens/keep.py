@@ -72,7 +72,9 @@ class KeepScreen(ModalScreen[str | None]):
                 "look at     ", [(part, WHERE[part]) for part in PARTS], id="keep-part",
                 value=first.take,
             )  # fmt: skip
-            yield ReferenceField(printable(first.answer), id="keep-answer", compact=True)
+            yield ReferenceField(
+                printable(first.answer), id="keep-answer", compact=True, select_on_focus=False
+            )
             yield Static("", id="note", markup=False)
         yield KeyBar()
 

@@ -4,8 +4,10 @@ Only a view of the run's folder: the run goes on without it, and whoever opens i
 same curves. What is asked of the run goes through the folder too.
 """
 
+import math
 import time
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
 import psutil
 from textual.app import ComposeResult
@@ -17,6 +19,7 @@ from app.runs import delete_run, log_tail
 from app.text import printable
 from app.tui import run_words, using
 from app.tui.figures import ratio
+from app.tui.panel import Row
 from app.tui.screens.working import WorkScreen
 from app.tui.setup_words import wrapped
 from app.tui.widgets.plot import Frame, Line, Plot
@@ -24,9 +27,11 @@ from app.tui.widgets.rows import GrowingRows
 from finetune.runs import Request, RunError, RunFolder
 
 LOG_LINES = 6
+PASS = "line: held out, dots: training"
+TPF = "line: held out, dots: training, per step"
 TITLES = {
-    "pass": "Pass rate: training dots, held out line",
-    "tpf": "Tokens: per step in training dots, TPF held out line",
+    "pass": "Pass rate",
+    "tpf": "TPF",
     "health": "Learning", "now": "Now", "samples": "Answers of the last update", "log": "Log",
 }  # fmt: skip
 
@@ -58,12 +63,12 @@ class RunScreen(WorkScreen):
 
     def body(self) -> ComposeResult:
         with VerticalScroll(id="run-body", can_focus=False):
-            with Horizontal(classes="pair"):
-                yield Plot(id="run-pass", mark=lambda share: f"{share:.0%}")
-                yield Plot(id="run-tpf", mark=ratio)
+            with Horizontal(classes="plots"):
+                yield Plot(id="run-pass", mark=lambda share: f"{share:.0%}", legend=PASS)
+                yield Plot(id="run-tpf", mark=ratio, legend=TPF)
             yield GrowingRows(id="run-notice")
             with Horizontal(classes="pair"):
-                for id in ("health", "now"):
+                for id in ("now", "health"):
                     with Vertical(classes="panel", id=f"run-{id}"):
                         yield GrowingRows(id=f"run-{id}-rows")
             for id in ("samples", "log"):
@@ -86,18 +91,15 @@ class RunScreen(WorkScreen):
             self._asked = ""
             self._show()
 
-    def on_resize(self) -> None:
-        """Rows fit the width."""
-        self.call_after_refresh(self._show)
-
     def idle_words(self) -> tuple[str, bool]:
         """Where it runs, or how it ended."""
         status = self.seen.status
         if self._asked:
             return self._asked, False
         if status.alive:
-            words = f"{printable(self.seen.name)} runs outside this window (pid {status.pid}); "
-            return words + "closing orl-chat does not stop it.", False
+            paused = status.state == "paused"
+            words = "is paused; p goes on" if paused else "goes on when this window closes"
+            return f"{printable(self.seen.name)} {words} (pid {status.pid}).", False
         ended = f"{printable(self.seen.name)}: {run_words.STATES.get(status.state, '')}. "
         if status.state == "failed":
             more = "r goes on from the last whole state." if self.seen.resumable else ""
@@ -194,31 +196,29 @@ class RunScreen(WorkScreen):
             return
         watch = self.seen
         self._show_curves()
-        self._rows("health", lambda width: run_words.health_rows(watch))
         memory = _memory(watch.status.pid) if watch.status.alive else None
-        self._rows("now", lambda width: run_words.now_rows(watch, width, time.time(), memory))
-        self._rows("samples", lambda width: run_words.sample_rows(watch, width))
         lines = log_tail(watch.run).splitlines()[-LOG_LINES:]
-        self._rows("log", lambda width: [[(printable(line), "note")] for line in lines])
-        notice = self.query_one("#run-notice", GrowingRows)
+        self._fill("health-rows", lambda width: run_words.health_rows(watch))
+        self._fill("now-rows", lambda width: run_words.now_rows(watch, width, time.time(), memory))
+        self._fill("samples-rows", lambda width: run_words.sample_rows(watch, width))
+        self._fill("log-rows", lambda width: [[(printable(line), "note")] for line in lines])
         words = run_words.notice(watch)
-        notice.display = bool(words)
-        notice.show(wrapped(words, max(30, self.size.width - 4), "warning"))
+        self.query_one("#run-notice").display = bool(words)
+        self._fill("notice", lambda width: wrapped(words, width, "warning"))
         self.query_one("#run-now").border_title = printable(watch.name)
         self.show_state()
         self.refresh_bindings()
 
-    def _rows(self, id: str, words: Any) -> None:
-        rows = self.query_one(f"#run-{id}-rows", GrowingRows)
-        rows.show(words(max(30, rows.content_size.width)))
+    def _fill(self, id: str, write: Callable[[int], list[Row]]) -> None:
+        self.query_one(f"#run-{id}", GrowingRows).fill(write)
 
     def _show_curves(self) -> None:
         curves, right = run_words.series(self.seen), float(self.seen.status.updates)
-        for id, train, held, least in (
-            ("pass", "train", "held", 0.2), ("tpf", "train tpf", "held tpf", 1.0),
+        for id, train, held, least, most in (
+            ("pass", "train", "held", 0.2, 1.0), ("tpf", "train tpf", "held tpf", 1.0, math.inf),
         ):  # fmt: skip
             lines = [Line(curves[train], "dots"), Line(curves[held])]
-            frame = Frame.around(lines, right, least)
+            frame = Frame.around(lines, right, least, most)
             self.query_one(f"#run-{id}", Plot).show(lines, frame)
 
 

@@ -4,6 +4,7 @@ A line connects points, dots stand alone; so two curves differ without colour to
 """
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -34,12 +35,14 @@ class Frame:
     high: float
 
     @classmethod
-    def around(cls, lines: Sequence[Line], right: float, least: float) -> "Frame":
-        """All points with some room, at least `least` high."""
+    def around(
+        cls, lines: Sequence[Line], right: float, least: float, most: float = math.inf
+    ) -> "Frame":
+        """All points with some room, at least `least` high, and between 0 and `most`."""
         values = [y for line in lines for _, y in line.points]
         low, high = min(values, default=0.0), max(values, default=least)
         room = max(0.1 * (high - low), (least - (high - low)) / 2)
-        return cls(max(right, 1.0), max(0.0, low - room), high + room)
+        return cls(max(right, 1.0), max(0.0, low - room), min(most, high + room))
 
 
 class Plot(Widget):
@@ -48,9 +51,9 @@ class Plot(Widget):
     COMPONENT_CLASSES = {"plot--line", "plot--dots", "plot--axis"}
     ALLOW_SELECT = False
 
-    def __init__(self, *, id: str, mark: Callable[[float], str]) -> None:
+    def __init__(self, *, id: str, mark: Callable[[float], str], legend: str) -> None:
         super().__init__(id=id)
-        self._mark = mark
+        self._mark, self._legend = mark, legend
         self._lines: list[Line] = []
         self._frame = Frame(1.0, 0.0, 1.0)
 
@@ -66,9 +69,7 @@ class Plot(Widget):
         if width <= 0 or height <= 0 or y > height:
             return Strip.blank(self.size.width)
         if y == height:
-            end = f"{self._frame.right:.0f}"
-            scale = f"{'0':<{max(1, width - len(end))}}{end}"
-            return Strip([Segment(" " * AXIS + scale, axis)])
+            return Strip([Segment(" " * AXIS + self._scale(width), axis)])
         marks = {0: self._frame.high, height - 1: self._frame.low}
         mark = self._mark(marks[y]) if y in marks and self._lines else ""
         row = draw(self._lines, self._frame, width, height)[y]
@@ -76,6 +77,13 @@ class Plot(Widget):
             Segment(cell, self.get_component_rich_style(f"plot--{look}")) for cell, look in row
         ]
         return Strip([Segment(f"{mark:>{AXIS - 1}}\u2502", axis), *cells])
+
+    def _scale(self, width: int) -> str:
+        """0, what is what where that fits, and the last x."""
+        end = f"{self._frame.right:.0f}"
+        room = max(1, width - len(end) - 1)
+        legend = self._legend if len(self._legend) < room - 1 else ""
+        return f"0{legend:^{room}}{end}"
 
 
 def draw(

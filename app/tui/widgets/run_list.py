@@ -29,6 +29,7 @@ class RunList(OptionList):
 
     def look(self) -> None:
         """Read the folders again."""
+        marked = self.marked
         found: dict[str, RunWatch] = {}
         for run in reversed(every_run()):
             name = str(run.path)
@@ -39,7 +40,11 @@ class RunList(OptionList):
                 watch.look()
             found[name] = watch
         self._watches = found
-        self._draw()
+        self._draw(marked)
+
+    def on_resize(self) -> None:
+        """Rows fit the width."""
+        self._draw(self.marked)
 
     @property
     def marked(self) -> RunWatch | None:
@@ -47,12 +52,11 @@ class RunList(OptionList):
         index, watches = self.highlighted, list(self._watches.values())
         return watches[index] if index is not None and index < len(watches) else None
 
-    def _draw(self) -> None:
+    def _draw(self, marked: RunWatch | None) -> None:
         width = max(40, self.size.width - 2)
         rows = [self._text(list_row(watch, width)) for watch in self._watches.values()]
         if rows == self._drawn and self.option_count:
             return
-        marked = self.marked
         self._drawn = rows
         self.clear_options()
         if not rows:
