@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from app.cli_bench import register as register_bench
 from app.cli_kernels import register as register_kernels
 from app.cli_models import register as register_models
 from app.cli_prompts import register as register_prompts
@@ -269,6 +270,7 @@ def _settings() -> Any:
     return file.settings
 
 
+register_bench(app, _settings)
 register_models(app, _settings)
 register_prompts(app, lambda: str(_settings().model))
 register_training(app, lambda: str(_settings().model))

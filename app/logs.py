@@ -6,14 +6,17 @@ Tracebacks are logged without local variables, which may hold a token or a whole
 import contextlib
 import logging
 import logging.handlers
+import os
 import sys
 from pathlib import Path
 
-from app.paths import ensure
+from app.paths import ensure, paths
 
 FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 LOG_BYTES = 1_000_000
 KEPT_FILES = 3
+TAIL = 20_000
+"""Bytes of each log that are shown."""
 
 
 def log_to_file(path: Path) -> bool:
@@ -44,3 +47,22 @@ def _install(handler: logging.Handler) -> None:
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     logging.raiseExceptions = False
+
+
+def tail(path: Path, size: int) -> str:
+    """The last `size` bytes of a log, from the beginning of a line; why, where there are none."""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - size))
+            text = file.read().decode("utf-8", "replace")
+    except OSError as error:
+        return f"({error.strerror})"
+    whole = text if end <= size else text.partition("\n")[2]
+    return whole.strip() or "(empty)"
+
+
+def all_tails(size: int = TAIL) -> str:
+    """The end of both logs, under their names."""
+    logs = (paths().log, paths().engine_log)
+    return "\n\n\n".join(f"{path}\n\n{tail(path, size)}" for path in logs)

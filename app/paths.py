@@ -65,6 +65,11 @@ class Paths:
         return self.data / "downloads"
 
     @property
+    def exports(self) -> Path:
+        """What was saved from a screen: figures, pictures."""
+        return self.data / "exports"
+
+    @property
     def draft(self) -> Path:
         """The message that was typed and not sent."""
         return self.data / "draft.txt"
@@ -92,8 +97,8 @@ class Paths:
     def named(self) -> dict[str, Path]:
         """Every path by name, for `orl-chat paths` and the screens."""
         names = (
-            "settings", "store", "traces", "runs", "prompts", "downloads", "draft", "log",
-            "engine_log", "download_log", "cache",
+            "settings", "store", "traces", "runs", "prompts", "downloads", "exports", "draft",
+            "log", "engine_log", "download_log", "cache",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

@@ -68,7 +68,7 @@ class Settings(BaseSettings):
     @field_validator("keys", mode="before")
     @classmethod
     def _keys_from_json(cls, value: Any) -> Any:
-        return json.loads(value) if isinstance(value, str) else value
+        return _flat(json.loads(value) if isinstance(value, str) else value)
 
     def decoding(self) -> dict[str, Any]:
         """The `config` of a chat request: the preset and what the user set besides it."""
@@ -113,8 +113,21 @@ class SettingsFile:
         try:
             self.settings = _settings({**self.settings.model_dump(), **changes})
         except ValidationError as error:
-            raise SettingsError(_explain(error, "The setting")) from error
-        self._save(changes)
+            raise SettingsError(first_fault(error, "The setting")) from error
+        # As checked: what was typed as "0.7" is saved as a number.
+        values = {
+            name: value if value is None else getattr(self.settings, name)
+            for name, value in changes.items()
+        }
+        self._save(values)
+        return self.settings
+
+    def reset(self, name: str) -> Settings:
+        """Let the default of `name` hold, and take it out of the file. Raises SettingsError."""
+        default = Settings.model_fields[name].get_default(call_default_factory=True)
+        values = {**self.settings.model_dump(), name: default}
+        self.settings = _settings(values)
+        self._save({name: None})
         return self.settings
 
     def set_aside(self) -> Path:
@@ -179,7 +192,7 @@ class SettingsFile:
                 source = environment if name in environment else values
                 place = _place(self.path, text, name)
                 where = PREFIX + name.upper() if source is environment else place
-                self.notices.append(_explain(error, where) + " The default holds instead.")
+                self.notices.append(first_fault(error, where) + " The default holds instead.")
                 del source[name]
 
     def _save(self, changes: dict[str, Any]) -> None:
@@ -211,6 +224,18 @@ class SettingsFile:
         return text
 
 
+def _flat(keys: Any) -> Any:
+    """`chat.again = "f9"` without quotes around its name is a table in TOML, and means the same."""
+    if not isinstance(keys, dict):
+        return keys
+    flat: dict[str, Any] = {}
+    for name, value in keys.items():
+        inner = _flat(value) if isinstance(value, dict) else None
+        more = {name: value} if inner is None else {f"{name}.{k}": v for k, v in inner.items()}
+        flat.update(more)
+    return flat
+
+
 def _settings(values: dict[str, Any]) -> Settings:
     return Settings(**values)
 
@@ -223,7 +248,8 @@ def _parse(text: str) -> dict[str, Any] | str:
         return f"is not valid TOML ({error})"
 
 
-def _explain(error: ValidationError, where: str) -> str:
+def first_fault(error: ValidationError, where: str) -> str:
+    """The first thing that is wrong, as a sentence that begins with `where`."""
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"][:1])
     subject = f"{where} {name}" if where == "The setting" else f"{where}: {name}"

@@ -3,42 +3,46 @@
 Every call commits. A file that cannot be used never stops the program: a damaged one is set aside
 under a new name, a newer or a read-only one is left alone and the session goes on in memory; in
 each case `Store.notice` says so in a sentence. The schema is counted by `user_version` and only
-ever extended by a migration (`app/store_schema.py`). Left out for now: full-text search and the
-versions of an answer; both are new tables beside these two.
+ever extended by a migration (`app/store_schema.py`). Questions and answers have versions: a chat
+is a tree, of which one path is shown (`app/store_tree.py`).
 """
 
 import json
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 
-from app import store_schema
-from app.store_schema import StoreError
+from app import store_records, store_search, store_tree
+from app.chat_files import ChatRecord
+from app.chat_settings import ChatSettings
+from app.store_file import StoreFile
+from app.store_schema import NOT_SENT, StoreError
+from app.store_search import Hit
+from app.words import Search
 
 TITLE_LENGTH = 60
 PREVIEW_LENGTH = 80
 
-_Result = TypeVar("_Result")
-
 
 @dataclass(frozen=True)
 class ChatSummary:
-    """One row of the list of chats. `updated` is a Unix time; `preview` opens the last message."""
+    """One row of the list of chats. `updated` is a Unix time; `messages` counts versions too;
+    `preview` opens the newest message; `hit` is what a search found in the messages."""
 
     id: int
     title: str
     updated: float
     messages: int
     preview: str
+    hit: Hit | None = None
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message. `reason` is None while an answer is unfinished; `stats` as in `ask --json`."""
+    """One message. `reason` is None while an answer is unfinished; `stats` as in `ask --json`.
+    It is version number `version`, counted from 1, of `versions`."""
 
     id: int
     chat_id: int
@@ -47,104 +51,146 @@ class Message:
     created: float
     reason: str | None
     stats: dict[str, Any] | None
+    version: int = 1
+    versions: int = 1
 
 
-class Store:
-    """The chats of one user; safe to share between threads and between processes."""
+@dataclass(frozen=True)
+class Prompt:
+    """An entry of the prompt library."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, notice: str | None = None, *, writable: bool = True
-    ) -> None:
-        self.notice = notice
-        self.writable = writable
-        self._connection = connection
-        self._lock = threading.RLock()
+    name: str
+    content: str
 
-    @classmethod
-    def open(cls, path: Path | None) -> Self:
-        """The store at `path`, or one in memory for None. Never raises for a bad file: see the
-        module, and `notice`."""
-        if path is None:
-            return cls(store_schema.memory())
-        connection, notice, writable = store_schema.open_or_explain(path)
-        return cls(connection, notice, writable=writable)
 
-    def close(self) -> None:
-        """Close the file; closing twice is fine."""
-        with self._lock:
-            self._connection.close()
+class Store(StoreFile):
+    """The chats of one user; safe to share between threads and between processes.
 
-    def create_chat(self, title: str = "") -> int:
+    Every method raises StoreError, a sentence, when the file cannot be read or another window holds
+    it for too long; those that write a message, also when the chat is gone.
+    """
+
+    # --- chats ----------------------------------------------------------------------------------
+
+    def create_chat(self, title: str = "", settings: ChatSettings | None = None) -> int:
         """A new chat's id. An empty title becomes the start of the first user message."""
         now = time.time()
-        return self._write(
-            lambda c: _inserted(
-                c.execute(
-                    "INSERT INTO chats (title, created, updated) VALUES (?, ?, ?)",
-                    (_text(title), now, now),
-                )
-            )
-        )
+        values = (_text(title), now, now, settings.to_json() if settings else None)
+        sql = "INSERT INTO chats (title, created, updated, settings) VALUES (?, ?, ?, ?)"
+        return self._write(lambda c: _inserted(c.execute(sql, values)))
 
     def chats(self, search: str = "", limit: int = 200) -> list[ChatSummary]:
-        """The newest chats first; `search` is looked for in titles and messages, in any case."""
-        needle = _text(search).strip().casefold()
-        rows = self._read(
-            "SELECT c.id, c.title, c.updated,"
-            " (SELECT count(*) FROM messages m WHERE m.chat_id = c.id),"
-            " (SELECT substr(m.content, 1, 400) FROM messages m WHERE m.chat_id = c.id"
-            "  ORDER BY m.id DESC LIMIT 1)"
-            " FROM chats c WHERE ?1 = '' OR instr(casefold(c.title), ?1)"
-            " OR EXISTS (SELECT 1 FROM messages m"
-            "  WHERE m.chat_id = c.id AND instr(casefold(m.content), ?1))"
-            " ORDER BY c.updated DESC, c.id DESC LIMIT ?2",
-            (needle, limit),
-        )
-        return [
-            ChatSummary(id, title, updated, count, _one_line(last or "", PREVIEW_LENGTH))
-            for id, title, updated, count, last in rows
-        ]
+        """The newest chats first: all, or those whose title or messages hold the words of `search`
+        (see `app/words.py`), with the newest message that does."""
+        looked_for = Search(_text(search))
+        if not looked_for.parts:
+            rows = self._read(f"{_SUMMARY} ORDER BY c.updated DESC, c.id DESC LIMIT ?", (limit,))
+            return [_summary(row) for row in rows]
+
+        def look(c: sqlite3.Connection) -> list[ChatSummary]:
+            found = store_search.hits(c, looked_for, limit, indexed=self._indexed)
+            rows = (c.execute(f"{_SUMMARY} AND c.id = ?", (id,)).fetchone() for id in found)
+            return [_summary(row, found[row[0]]) for row in rows if row]
+
+        return self._reading(look)
+
+    def rename_chat(self, id: int, title: str) -> None:
+        """Set a chat's title; its place in the list stays."""
+        values = (_text(title), id)
+        self._write(lambda c: c.execute("UPDATE chats SET title = ? WHERE id = ?", values))
+
+    def delete_chat(self, id: int) -> None:
+        """Take a chat off the list. For a while `restore_chat` brings it back; a start after that
+        removes it with its messages, whose bytes are overwritten in the file."""
+        sql = "UPDATE chats SET deleted = ? WHERE id = ?"
+        self._write(lambda c: c.execute(sql, (time.time(), id)))
+
+    def restore_chat(self, id: int) -> bool:
+        """Bring a deleted chat back as it was; False when it is gone for good."""
+        sql = "UPDATE chats SET deleted = NULL WHERE id = ?"
+        return self._write(lambda c: c.execute(sql, (id,)).rowcount > 0)
+
+    def chat_settings(self, id: int) -> ChatSettings:
+        """What a chat decides for itself; nothing for a chat that is gone."""
+        rows = self._read("SELECT settings FROM chats WHERE id = ?", (id,))
+        return ChatSettings.from_json(rows[0][0]) if rows else ChatSettings()
+
+    def set_chat_settings(self, id: int, settings: ChatSettings) -> None:
+        """Replace what a chat decides for itself."""
+        values = (settings.to_json(), id)
+        self._write(lambda c: c.execute("UPDATE chats SET settings = ? WHERE id = ?", values))
+
+    # --- messages -------------------------------------------------------------------------------
 
     def messages(self, chat_id: int) -> list[Message]:
-        """A chat's messages in order; empty for a chat that is gone."""
-        rows = self._read(
-            "SELECT id, chat_id, role, content, created, reason, stats FROM messages"
-            " WHERE chat_id = ? ORDER BY id",
-            (chat_id,),
-        )
-        return _messages(rows)
+        """A chat's chosen path in order, and after it what was never sent; empty for a chat that
+        is gone."""
+
+        def look(c: sqlite3.Connection) -> list[Any]:
+            living = "SELECT 1 FROM chats WHERE id = ? AND deleted IS NULL"
+            if c.execute(living, (chat_id,)).fetchone() is None:
+                return []
+            values = {"chat": chat_id}
+            path = c.execute(store_tree.PATH, values).fetchall()
+            return path + c.execute(store_tree.UNSENT, values).fetchall()
+
+        return [_message(row) for row in self._reading(look)]
+
+    def versions(self, message_id: int) -> list[Message]:
+        """All versions of a message, oldest first; empty for one that is gone."""
+        return [_message(row) for row in self._read(store_tree.SIBLINGS, (message_id,))]
 
     def answers(self, limit: int) -> list[Message]:
         """The newest answers of all chats that have figures, oldest first."""
         rows = self._read(
-            "SELECT id, chat_id, role, content, created, reason, stats FROM messages"
-            " WHERE role = 'assistant' AND stats IS NOT NULL ORDER BY id DESC LIMIT ?",
+            f"SELECT {store_tree.COLUMNS} FROM messages m JOIN chats c ON c.id = m.chat_id"
+            " WHERE role = 'assistant' AND stats IS NOT NULL AND deleted IS NULL"
+            " ORDER BY m.id DESC LIMIT ?",
             (limit,),
         )
-        return _messages(rows)[::-1]
+        return [_message(row) for row in reversed(rows)]
 
-    def add_message(self, chat_id: int, role: str, content: str) -> int:
+    def add_message(
+        self, chat_id: int, role: str, content: str, *, after: int | None = None
+    ) -> int:
         """Append a message and give its id; the first user message names an untitled chat.
 
-        Raises:
-            StoreError: the chat is gone (deleted in another window), or another window holds the
-                file for too long.
+        It comes after the message `after`, as a further version where that one has been followed
+        before; without `after`, at the end of the chosen path.
         """
-        now, content = time.time(), _text(content)
+        role, content = _text(role), _text(content)
 
         def write(c: sqlite3.Connection) -> int:
-            id = _inserted(
-                c.execute(
-                    "INSERT INTO messages (chat_id, role, content, created) VALUES (?, ?, ?, ?)",
-                    (chat_id, _text(role), content, now),
-                )
-            )
-            c.execute("UPDATE chats SET updated = ? WHERE id = ?", (now, chat_id))
+            id = store_tree.append(c, chat_id, role, content, after)
+            _touch(c, id)
             if role == "user":
-                title = _one_line(content, TITLE_LENGTH)
-                c.execute(
-                    "UPDATE chats SET title = ? WHERE id = ? AND title = ''", (title, chat_id)
-                )
+                values = (_one_line(content, TITLE_LENGTH), chat_id)
+                c.execute("UPDATE chats SET title = ? WHERE id = ? AND title = ''", values)
+            return id
+
+        return self._write(write)
+
+    def add_version(self, message_id: int, content: str) -> int:
+        """A new version of a message, chosen from now on; its id. The chat goes on from it: what
+        followed the other versions stays with them."""
+
+        def write(c: sqlite3.Connection) -> int:
+            id = store_tree.sibling(c, message_id, _text(content))
+            _touch(c, id)
+            return id
+
+        return self._write(write)
+
+    def choose_version(self, message_id: int) -> None:
+        """Let the chosen path lead through a message: a version, or what a search found."""
+        self._write(lambda c: store_tree.choose(c, message_id))
+
+    def resend(self, message_id: int, content: str) -> int:
+        """Put an unsent message at the end of the path, with the text it has now; its new id."""
+
+        def write(c: sqlite3.Connection) -> int:
+            id = store_tree.resend(c, message_id, _text(content))
+            _touch(c, id)
             return id
 
         return self._write(write)
@@ -157,110 +203,85 @@ class Store:
         reason: str | None = None,
         stats: dict[str, Any] | None = None,
     ) -> None:
-        """Replace what is given; None leaves a field as it is. A message that is gone stays gone.
-
-        Raises:
-            StoreError: another window holds the file for too long.
-        """
+        """Replace what is given; None leaves a field as it is. What is gone stays gone. A reason of
+        `NOT_SENT` takes a question that did not fit off the path, unless it was answered before;
+        only `resend` brings it back."""
         values = (
             None if content is None else _text(content),
-            None if reason is None else _text(reason),
+            None if reason is None or reason in NOT_SENT else _text(reason),
             None if stats is None else json.dumps(stats),
         )
 
         def write(c: sqlite3.Connection) -> None:
+            if reason in NOT_SENT:
+                store_tree.unsend(c, message_id, reason)
             c.execute(
-                "UPDATE messages SET content = coalesce(?, content), reason = coalesce(?, reason),"
+                "UPDATE messages SET content = coalesce(?, content),"
+                f" reason = CASE WHEN {store_tree.SENT} THEN coalesce(?, reason) ELSE reason END,"
                 " stats = coalesce(?, stats) WHERE id = ?",
                 (*values, message_id),
             )
-            c.execute(
-                "UPDATE chats SET updated = ? WHERE id ="
-                " (SELECT chat_id FROM messages WHERE id = ?)",
-                (time.time(), message_id),
-            )
+            _touch(c, message_id)
 
         self._write(write)
 
-    def rename_chat(self, id: int, title: str) -> None:
-        """Set a chat's title; its place in the list stays. Raises StoreError like the others."""
-        values = (_text(title), id)
-        self._write(lambda c: c.execute("UPDATE chats SET title = ? WHERE id = ?", values))
+    # --- prompts, and whole chats ---------------------------------------------------------------
 
-    def delete_chat(self, id: int) -> None:
-        """Remove a chat with its messages; their bytes are overwritten in the file."""
-        self._write(lambda c: c.execute("DELETE FROM chats WHERE id = ?", (id,)))
+    def prompts(self) -> list[Prompt]:
+        """The prompt library by name."""
+        return [Prompt(*row) for row in self._read("SELECT name, content FROM prompts ORDER BY 1")]
 
-    def _read(self, sql: str, values: Sequence[Any]) -> list[Any]:
-        with self._lock:
-            try:
-                return self._connection.execute(sql, values).fetchall()
-            except sqlite3.Error as error:
-                raise StoreError(f"The chats cannot be read: {error}.") from error
+    def save_prompt(self, name: str, content: str) -> None:
+        """Keep a prompt; one of that name is replaced. Raises StoreError also without a name."""
+        if not name.strip():
+            raise StoreError("A prompt needs a name.")
+        values = (_one_line(_text(name), TITLE_LENGTH), _text(content))
+        sql = "INSERT OR REPLACE INTO prompts (name, content) VALUES (?, ?)"
+        self._write(lambda c: c.execute(sql, values))
 
-    def _write(self, change: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        """Run `change` in one transaction; a disk that fails moves the session into memory."""
-        with self._lock:
-            try:
-                return _transaction(self._connection, change)
-            except sqlite3.IntegrityError as error:
-                raise StoreError(
-                    "This chat is gone: it was deleted in another window. Start a new one."
-                ) from error
-            except sqlite3.OperationalError as error:
-                if store_schema.is_busy(error):
-                    raise StoreError(
-                        "Another window is writing the chats; try again in a moment."
-                    ) from error
-                self._move_to_memory(error)
-                return _transaction(self._connection, change)
-            except sqlite3.Error as error:
-                raise StoreError(f"The chats cannot be saved: {error}.") from error
+    def delete_prompt(self, name: str) -> None:
+        """Remove a prompt, if there is one of that name."""
+        self._write(lambda c: c.execute("DELETE FROM prompts WHERE name = ?", (_text(name),)))
 
-    def _move_to_memory(self, error: sqlite3.Error) -> None:
-        if not self.writable:
-            raise StoreError(f"The chats cannot be kept in memory either: {error}.") from error
-        copy = store_schema.copy_to_memory(self._connection)
-        self._connection.close()
-        self._connection, self.writable = copy, False
-        self.notice = (
-            f"Chats are no longer saved ({error}); free some disk space and start orl-chat again. "
-            "Until then this session is kept in memory only."
-        )
+    def records(self, ids: Sequence[int] | None = None) -> list[ChatRecord]:
+        """Whole chats for a file, all of them (oldest first) or those of `ids` that exist."""
+        return self._reading(lambda c: store_records.collect(c, ids))
+
+    def add_records(self, chats: Sequence[ChatRecord]) -> list[int]:
+        """Add chats from a file, all of them or none; the ids they have here."""
+        return self._write(lambda c: [store_records.add(c, chat) for chat in chats])
 
 
-def _transaction(
-    connection: sqlite3.Connection, change: Callable[[sqlite3.Connection], _Result]
-) -> _Result:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        result = change(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return result
+_SUMMARY = (
+    "SELECT c.id, c.title, c.updated,"
+    " (SELECT count(*) FROM messages m WHERE m.chat_id = c.id),"
+    " (SELECT substr(m.content, 1, 400) FROM messages m WHERE m.chat_id = c.id"
+    "  ORDER BY m.id DESC LIMIT 1)"
+    " FROM chats c WHERE c.deleted IS NULL"
+)
 
 
-def _messages(rows: Sequence[Any]) -> list[Message]:
-    return [
-        Message(id, chat, role, content, created, reason, _stats(stats))
-        for id, chat, role, content, created, reason, stats in rows
-    ]
+def _summary(row: Sequence[Any], hit: Hit | None = None) -> ChatSummary:
+    id, title, updated, count, last = row
+    return ChatSummary(id, title, updated, count, _one_line(last or "", PREVIEW_LENGTH), hit)
+
+
+def _message(row: Sequence[Any]) -> Message:
+    id, chat, role, content, created, reason, stats, version, versions = row
+    stats = store_records.stats(stats)
+    return Message(id, chat, role, content, created, reason, stats, version, versions)
+
+
+def _touch(connection: sqlite3.Connection, message_id: int) -> None:
+    connection.execute(
+        "UPDATE chats SET updated = ? WHERE id = (SELECT chat_id FROM messages WHERE id = ?)",
+        (time.time(), message_id),
+    )
 
 
 def _inserted(cursor: sqlite3.Cursor) -> int:
     assert cursor.lastrowid is not None
     return cursor.lastrowid
-
-
-def _stats(stored: str | None) -> dict[str, Any] | None:
-    try:
-        stats = None if stored is None else json.loads(stored)
-    except ValueError:
-        return None
-    return stats if isinstance(stats, dict) else None
 
 
 def _text(text: str) -> str:

@@ -10,6 +10,9 @@ from urllib.parse import quote
 from app.paths import ensure
 
 BUSY_SECONDS = 3.0
+NOT_SENT = ("unsent", "moved")
+"""Reasons of a message that never reached the engine; "moved" was asked in another chat instead."""
+GONE = "This chat is gone: it was deleted in another window. Start a new one."
 
 MIGRATIONS: tuple[Sequence[str], ...] = (
     (
@@ -22,6 +25,29 @@ MIGRATIONS: tuple[Sequence[str], ...] = (
         "CREATE INDEX chats_updated ON chats (updated DESC)",
         "CREATE INDEX messages_chat ON messages (chat_id, id)",
     ),
+    (
+        "ALTER TABLE chats ADD COLUMN settings TEXT",
+        "ALTER TABLE chats ADD COLUMN deleted REAL",
+        "CREATE TABLE prompts (name TEXT PRIMARY KEY COLLATE NOCASE, content TEXT NOT NULL)",
+        # A list of messages becomes a tree: see app/store_tree.py.
+        "ALTER TABLE messages ADD COLUMN parent INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE messages ADD COLUMN chosen INTEGER NOT NULL DEFAULT 1",
+        "CREATE INDEX messages_parent ON messages (chat_id, parent)",
+        f"UPDATE messages SET chosen = 0 WHERE reason IN {NOT_SENT}",
+        # Answers in a row were tries at one question: they become its versions.
+        "UPDATE messages SET parent = coalesce((SELECT max(p.id) FROM messages p"
+        " WHERE p.chat_id = messages.chat_id AND p.id < messages.id AND p.role <> 'assistant'"
+        " AND p.chosen), 0) WHERE role = 'assistant'",
+        # Chosen is the one that the engine was shown: the latest that has text, else the latest.
+        "UPDATE messages SET chosen = 0 WHERE role = 'assistant' AND EXISTS (SELECT 1"
+        " FROM messages s WHERE s.chat_id = messages.chat_id AND s.parent = messages.parent"
+        " AND s.role = 'assistant' AND (trim(s.content, char(9, 10, 13, 32)) <> '', s.id)"
+        " > (trim(messages.content, char(9, 10, 13, 32)) <> '', messages.id))",
+        "UPDATE messages SET parent = coalesce((SELECT max(p.id) FROM messages p"
+        " WHERE p.chat_id = messages.chat_id AND p.id < messages.id AND p.chosen), 0)"
+        " WHERE role <> 'assistant'",
+        "CREATE UNIQUE INDEX messages_chosen ON messages (chat_id, parent) WHERE chosen",
+    ),
 )
 """Entry i takes a file from schema i to i + 1. Entries are never changed, only added."""
 
@@ -30,8 +56,10 @@ SCHEMA = len(MIGRATIONS)
 _KEPT_IN_MEMORY = "Chats of this session are kept in memory only and end with it."
 
 _CHECKS = (
-    "SELECT id, title, created, updated FROM chats LIMIT 0",
-    "SELECT id, chat_id, role, content, created, reason, stats FROM messages LIMIT 0",
+    "SELECT id, title, created, updated, settings, deleted FROM chats LIMIT 0",
+    "SELECT id, chat_id, role, content, created, reason, stats, parent, chosen FROM messages"
+    " LIMIT 0",
+    "SELECT name, content FROM prompts LIMIT 0",
 )
 
 

@@ -14,8 +14,7 @@ from typing import Protocol
 from engine.config import DecodeConfig
 from engine.events import FinishEvent, Stats
 from engine.generate import Engine
-
-Z = 1.96  # a 95 % interval
+from finetune.intervals import paired_change, wilson
 
 
 class Item(Protocol):
@@ -102,16 +101,6 @@ class Evaluation:
         return tuple(result for result in self.results if not result.right)
 
 
-def wilson(right: int, n: int) -> tuple[float, float]:
-    """Wilson's score interval for `right` successes of n; (0, 1) when nothing was tried."""
-    if n == 0:
-        return 0.0, 1.0
-    share, spread = right / n, Z * Z / n
-    middle = (share + spread / 2) / (1 + spread)
-    half = Z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def answer(engine: Engine, item: Item, config: DecodeConfig) -> Result:
     """Decode one item and judge it."""
     assert engine.tokenizer is not None
@@ -171,10 +160,7 @@ class Comparison:
     @property
     def change(self) -> tuple[float, float, float]:
         """Accuracy gained, and its 95 % interval: of a paired difference, over items only."""
-        n, fixed, broken = self.after.n, len(self.fixed), len(self.broken)
-        gained = (fixed - broken) / n
-        half = Z * math.sqrt(max(fixed + broken - (fixed - broken) ** 2 / n, 0.0)) / n
-        return gained, gained - half, gained + half
+        return paired_change(len(self.fixed), len(self.broken), self.after.n)
 
     @property
     def speedup(self) -> float:

@@ -8,7 +8,7 @@ line costs that line and is told by its number; nothing here needs a model.
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -32,6 +32,8 @@ _OTHER_FORMATS = (
 )
 
 T = TypeVar("T", bound="Prompt")
+Shape = Callable[[dict[str, Any]], dict[str, Any]]
+"""Makes a line of this form out of a line of another; raises ValueError, a clause."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Prompt:
 
     Attributes:
         answer: the reference; JSON text where the verifier is "json".
-        verify: the verifier's name, or an object with its `kind` and options.
+        verify: the verifier's name, or an object with its `kind` and options; "" without one.
         line: where it stands in the file, from 1.
         id: the same for the same messages, in every file.
         extra: the line's other fields.
@@ -86,14 +88,20 @@ class PromptSet:
         return dict(lines)
 
 
-def read_prompts(path: str | Path) -> PromptSet:
+def read_prompts(
+    path: str | Path, *, shape: Shape | None = None, unverified: bool = False
+) -> PromptSet:
     """Read a file of prompts. What is wrong with it becomes problems.
+
+    Args:
+        shape: applied to each line's object first.
+        unverified: take lines without `verify` too.
 
     Raises:
         OSError: the file cannot be opened or read.
     """
     with open(path, "rb") as file:
-        return _Reader(file).read()
+        return _Reader(file, shape or (lambda row: row), unverified).read()
 
 
 def split(prompts: Sequence[T], held_out: int, seed: int) -> tuple[list[T], list[T]]:
@@ -121,8 +129,9 @@ def _digest(text: str) -> str:
 class _Reader:
     """Goes through a file once."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], shape: Shape, unverified: bool) -> None:
         self._file = file
+        self._shape, self._unverified = shape, unverified
         self._prompts: list[Prompt] = []
         self._problems: list[Problem] = []
         self._seen: dict[str, Prompt] = {}
@@ -166,11 +175,13 @@ class _Reader:
 
     def _take(self, number: int, line: bytes) -> None:
         """Add the prompt of one line. Raises ValueError(text) or ValueError(text, detail)."""
-        row = _row(number, line)
+        row = self._shape(_row(number, line))
         messages = _messages(row)
-        verify = _present(row, "verify")
-        answer = _answer(row)
-        parse_spec(verify, answer)
+        bare = self._unverified and row.get("verify") is None
+        verify = "" if bare else _present(row, "verify")
+        answer = None if bare else _answer(row)
+        if not bare:
+            parse_spec(verify, answer)
         known = ("prompt", "messages", "answer", "verify")
         prompt = Prompt(
             messages=messages,

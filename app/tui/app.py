@@ -22,10 +22,11 @@ from textual.theme import Theme
 
 from app import draft
 from app.client import EngineClient
+from app.logs import all_tails
 from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
-from app.tui import status, tabs
+from app.tui import clipboard, status, tabs
 from app.tui.ascii_only import AsciiOnly, is_needed
 from app.tui.commands import commands
 from app.tui.engine_link import EngineLink
@@ -40,7 +41,6 @@ from app.tui.widgets.bars import TopBar, declared
 
 log = logging.getLogger(__name__)
 
-LOG_TAIL = 20_000
 HELP = "this page, for the part that has the focus (? outside text)"
 
 
@@ -89,7 +89,18 @@ class OrlChat(App[int]):
         if settings.ascii or is_needed():
             self._filters.append(AsciiOnly())
             self.add_class("-ascii")
-        self.set_keymap(settings.keys)
+        self._chosen_keys: dict[str, str] = {}
+        self._key_notices: list[str] = []
+        if settings.keys:
+            self.hold_keys(settings.keys)
+
+    def hold_keys(self, chosen: Mapping[str, str]) -> None:
+        """Let chosen keys hold, those that can; there are words about the others."""
+        from app.tui import keys
+
+        known = keys.rebindable()
+        self._chosen_keys, self._key_notices = keys.check(chosen, known)
+        self.set_keymap(keys.complete(self._chosen_keys, known))
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
@@ -108,7 +119,8 @@ class OrlChat(App[int]):
 
     def _begin(self) -> None:
         self.chat.draft = draft.take(paths().draft)
-        notices = [("Settings", notice) for notice in self.session.file.notices]
+        said = [*self.session.file.notices, *self._key_notices]
+        notices = [("Settings", notice) for notice in said]
         if self.theme != self._wanted_theme:
             words = f"There is no theme {self._wanted_theme!r}; Ctrl+P, Theme lists them."
             notices.append(("Settings", words))
@@ -126,6 +138,15 @@ class OrlChat(App[int]):
 
     def _keep_theme(self, theme: Theme) -> None:
         self.session.keeper.settings(theme=theme.name)
+
+    def setting_changed(self, name: str) -> None:
+        """Let a setting that was changed by hand have its effect."""
+        settings = self.session.settings
+        if name == "theme" and settings.theme in self.available_themes:
+            self.theme = settings.theme
+        elif name in ("block_view", "slow_steps_per_second"):
+            self.session.send_pace()
+        self.chat.engine_changed()
 
     def get_css_variables(self) -> dict[str, str]:
         """The theme's, and the colour of lines, which every theme then has."""
@@ -165,25 +186,47 @@ class OrlChat(App[int]):
 
     def action_help(self) -> None:
         """The keys in force here, and the numbers."""
-        from app.tui.screens.help import HelpScreen, key_lines
+        from app.tui import keys
+        from app.tui.screens.help import HelpScreen, key_lines, other_lines
 
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss()
             return
         actives = sorted(self.screen.active_bindings.values(), key=declared)
         bindings = [active.binding for active in actives]
-        keys, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
-        self.push_screen(HelpScreen(keys, editing))
+        here, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
+        shown = {binding.id for binding in bindings}
+        others = [other for other in keys.rebindable() if other.id not in shown]
+        elsewhere = other_lines(others, self._chosen_keys)
+        self.push_screen(HelpScreen(here, elsewhere, editing, self.session.file.path))
 
     def action_models(self) -> None:
         """What this machine can do, and which model to use."""
         self.models.show()
 
+    def action_bug_report(self) -> None:
+        """What a report needs, without what is private."""
+        from app.bug_report import facts
+        from app.tui.screens.bug_report import BugReportScreen
+
+        engine = status.engine_facts(self.session.engine)
+        screen = (
+            f"{self.size.width} x {self.size.height}, {self.console.color_system or 'no colour'}"
+        )
+        about = facts(self.session.file, engine, screen, self.session.store.notice)
+        self.push_screen(BugReportScreen(about))
+
     def action_log(self) -> None:
         """The end of both logs."""
         from app.tui.screens.text import TextScreen
 
-        self.push_screen(TextScreen("Log", _logs(), at_end=True))
+        self.push_screen(TextScreen("Log", all_tails(), at_end=True))
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """By OSC 52, and inside tmux by tmux."""
+        super().copy_to_clipboard(text)
+        if clipboard.in_tmux():
+            self.run_worker(clipboard.hand_to_tmux(text), group="clipboard", exclusive=True)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What Ctrl+P offers."""
@@ -201,20 +244,6 @@ class OrlChat(App[int]):
             Text(f"orl-chat stopped because of an error in it. Details are in {paths().log}.")
         )
         self._close_messages_no_wait()
-
-
-def _logs() -> str:
-    parts = []
-    for path in (paths().log, paths().engine_log):
-        try:
-            with open(path, "rb") as file:
-                size = file.seek(0, 2)
-                file.seek(max(0, size - LOG_TAIL))
-                text = file.read().decode("utf-8", "replace")
-        except OSError as error:
-            text = f"({error.strerror})"
-        parts.append(f"{path}\n\n{text.strip() or '(empty)'}")
-    return "\n\n\n".join(parts)
 
 
 def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int:

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from app.tui.app import OrlChat
 
 
+COPIES = (
+    ("text", "Copy as text", "y"),
+    ("markdown", "Copy as Markdown", "m"),
+    ("code", "Copy a code block", "c"),
+)
+
+
 def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     """The commands, most used first."""
     chat = program.chat
@@ -22,6 +29,21 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     yield SystemCommand(
         "Keep the answer", "As a verified prompt, to train on (Ctrl+S)", chat.action_keep
     )
+    yield SystemCommand(
+        "Edit", "The last message; send it as a new version (Ctrl+G)", chat.action_edit
+    )
+    yield SystemCommand(
+        "Continue", "Go on with an answer that was cut short (F8)", chat.action_go_on
+    )
+    yield SystemCommand(
+        "Attach a file", "A text file goes along with the message (Ctrl+F)", chat.action_attach
+    )
+    for what, word, key in COPIES:
+        yield SystemCommand(
+            word,
+            f"Of the last answer; with a message selected: {key}",
+            partial(chat.action_copy, what),
+        )
     yield SystemCommand("Block view", "Live, slow motion or off (Ctrl+T)", chat.action_block_view)
     yield SystemCommand(
         "Models", "Download one, choose one, check the machine", program.action_models
@@ -38,5 +60,8 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     yield SystemCommand("Restart the engine", "End it and load again", program.start_engine)
     yield SystemCommand("Theme", "Change the colours", program.action_change_theme)
     yield SystemCommand("Log", "What the program and the engine wrote (Ctrl+L)", program.action_log)
+    yield SystemCommand(
+        "Bug report", "Versions, settings and logs, without secrets", program.action_bug_report
+    )
     yield SystemCommand("Help", "Keys, and what the numbers mean (F1)", program.action_help)
     yield SystemCommand("Quit", "Leave; chats are saved (Ctrl+Q)", program.action_quit)

@@ -2,8 +2,10 @@
 
 The screen draws from these objects and not from the store, so a store that stops writing costs
 nothing that can be seen. A user message whose reason is "unsent" did not fit the context: it is
-kept in the store, never drawn or sent, and comes back as the draft. Consecutive answers are tries
-at one question ("again"); the engine is shown the latest that has text.
+kept in the store, never drawn or sent, and comes back as the draft, unless it was "moved" to
+another chat. Questions and answers have versions: here is the path that is chosen, the others are
+in the store. Consecutive answers are tries at one question of which the store could not keep the
+earlier ones; the engine is shown the latest that has text.
 """
 
 import time
@@ -11,14 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.attachment import split
+from app.chat_settings import ChatSettings
 from app.store import TITLE_LENGTH, Message, Store
+from app.store_schema import NOT_SENT
 
-UNSENT, INTERRUPTED = "unsent", "interrupted"
+UNSENT, MOVED, INTERRUPTED = "unsent", "moved", "interrupted"
+CUT_SHORT = ("stopped", "length", "context", "error", INTERRUPTED)
+"""Reasons for which an answer can be continued."""
 
 
 @dataclass
 class Entry:
-    """A message on screen. `id` is None until the store has it; `reason` None while it is open."""
+    """A message on screen, version number `version` of `versions`. `id` is None until the store has
+    it; `reason` None while it is open."""
 
     role: str
     content: str
@@ -26,16 +34,21 @@ class Entry:
     reason: str | None = None
     stats: dict[str, Any] | None = None
     id: int | None = None
+    version: int = 1
+    versions: int = 1
 
 
 @dataclass
 class Conversation:
-    """A chat. `id` is None until its first message is saved; `unsent` waits to be sent again."""
+    """A chat. `id` is None until its first message is saved; `unsent` waits to be sent again;
+    `editing` is the question of which the next message is to be a new version."""
 
     id: int | None = None
     title: str = ""
     entries: list[Entry] = field(default_factory=list)
     unsent: Entry | None = None
+    editing: Entry | None = None
+    settings: ChatSettings = field(default_factory=ChatSettings)
 
     @property
     def last_question(self) -> Entry | None:
@@ -43,41 +56,74 @@ class Conversation:
         return next((e for e in reversed(self.entries) if e.role == "user"), None)
 
     @property
+    def last_answer(self) -> Entry | None:
+        """The newest message, where that is an answer."""
+        last = self.entries[-1] if self.entries else None
+        return last if last is not None and last.role == "assistant" else None
+
+    @property
     def prompts(self) -> list[str]:
         """What the user has sent, oldest first."""
         return [entry.content for entry in self.entries if entry.role == "user"]
 
-    def attempt(self, answer: Entry) -> tuple[int, int]:
-        """Which try of how many `answer` is: (2, 3)."""
-        index = next(i for i, entry in enumerate(self.entries) if entry is answer)
-        first = index
-        while first > 0 and self.entries[first - 1].role == "assistant":
-            first -= 1
-        last = index
-        while last + 1 < len(self.entries) and self.entries[last + 1].role == "assistant":
-            last += 1
-        return index - first + 1, last - first + 1
+    def asked_by(self, answer: Entry) -> int | None:
+        """The stored message that `answer` answers; None while the store has none."""
+        index = self.index(answer)
+        questions = (e.id for e in reversed(self.entries[:index]) if e.role == "user")
+        return next(questions, None)
+
+    def index(self, entry: Entry) -> int:
+        """Where `entry` stands. Raises StopIteration when it is not here (any more)."""
+        return next(i for i, other in enumerate(self.entries) if other is entry)
+
+    def question_of(self, entry: Entry) -> Entry | None:
+        """The question that `entry` is or answers."""
+        before = self.entries[: self.index(entry) + 1]
+        return next((e for e in reversed(before) if e.role == "user"), None)
 
 
 def title_of(text: str) -> str:
-    """A chat's name until somebody gives it one: the start of its first message."""
-    line = " ".join(text.split())
+    """A chat's name until somebody gives it one: the start of its first message, or the name of the
+    file that is all of it."""
+    said, files = split(text)
+    line = " ".join((said.strip() or (files[0].name if files else "")).split())
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"
+
+
+def why_complete(answer: Entry) -> str | None:
+    """Why `answer` cannot be continued; None when it can."""
+    if not answer.content.strip():
+        return "This answer has no text to go on from; Ctrl+R asks again."
+    if answer.reason not in CUT_SHORT:
+        return "This answer is complete."
+    return None
 
 
 def load(store: Store, chat_id: int, title: str) -> Conversation:
     """A chat from the store; answers that nobody finished are marked as interrupted there."""
-    conversation = Conversation(chat_id, title)
-    for message in store.messages(chat_id):
+    conversation = Conversation(chat_id, title, settings=store.chat_settings(chat_id))
+    reload(store, conversation)
+    return conversation
+
+
+def reload(store: Store, conversation: Conversation) -> None:
+    """The path that is chosen in the store; a message that is on screen stays the same object."""
+    known = {entry.id: entry for entry in conversation.entries if entry.id is not None}
+    entries: list[Entry] = []
+    conversation.unsent = None
+    assert conversation.id is not None
+    for message in store.messages(conversation.id):
         entry = _entry(message)
-        if entry.reason == UNSENT:
-            conversation.unsent = entry
+        if entry.reason in NOT_SENT:
+            conversation.unsent = entry if entry.reason == UNSENT else None
             continue
         if entry.role == "assistant" and entry.reason is None:
             entry.reason = INTERRUPTED
             store.update_message(message.id, reason=INTERRUPTED)
-        conversation.entries.append(entry)
-    return conversation
+        old = known.get(message.id, entry)
+        old.version, old.versions = entry.version, entry.versions
+        entries.append(old)
+    conversation.entries = entries
 
 
 def _entry(message: Message) -> Entry:
@@ -88,6 +134,8 @@ def _entry(message: Message) -> Entry:
         reason=message.reason,
         stats=message.stats,
         id=message.id,
+        version=message.version,
+        versions=message.versions,
     )
 
 

@@ -1,18 +1,26 @@
 """Keeps one engine process beside the window: starts it, feeds the session, ends it."""
 
-import os
 from collections.abc import Callable
+from typing import Protocol
 
 from app.client import EngineClient, EngineDied
-from app.protocol import LoadModel, SetAdapter
+from app.protocol import EngineMessage, LoadModel, Request
 from app.tui.session import ChatSession
 from app.tui.state import EngineState, Phase
+
+
+class Guest(Protocol):
+    """Somebody else who uses the session's engine for a while."""
+
+    def take(self, message: EngineMessage | EngineDied) -> bool:
+        """Take a message; False when the session is to have it."""
 
 
 class EngineLink:
     """The session's engine. `run` once for each process; it returns when the process is over.
 
-    `model` is what the next process loads, with `adapter` put onto it.
+    `model` and `adapter` (a run's name, a folder, None) are what the next process loads; `guest`
+    hears every message first.
     """
 
     def __init__(
@@ -21,6 +29,7 @@ class EngineLink:
         self._session = session
         self.model = model
         self.adapter: str | None = None
+        self.guest: Guest | None = None
         self._make_client = make_client
         self._client: EngineClient | None = None
 
@@ -45,7 +54,12 @@ class EngineLink:
         async for message in client.messages():
             if client is not self._client:
                 return
-            session.handle(message)
+            if self.guest is None or not self.guest.take(message):
+                session.handle(message)
+
+    def send(self, request: Request) -> None:
+        """Send the engine a request."""
+        self._session.send(request)
 
     @property
     def on_card(self) -> bool:
@@ -59,17 +73,6 @@ class EngineLink:
         session.engine = EngineState(Phase.DEAD)
         session.view.engine_changed()
         await self.close()
-
-    def put_on(self, model: str, base: str, adapter: str | None) -> bool:
-        """Use `adapter` on `model`, whose folder is `base`. Whether the engine that runs can do it;
-        else another one has to be started."""
-        ready = self._session.engine.ready
-        self.adapter = adapter
-        if ready is not None and os.path.realpath(ready.path) == os.path.realpath(base):
-            self._session.send(SetAdapter(adapter))
-            return True
-        self.model = model
-        return False
 
     async def close(self, timeout: float = 0.5) -> None:
         """End the engine; in less than a second, whatever it is doing."""

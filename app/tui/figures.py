@@ -43,8 +43,8 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ("edits", "Tokens that were changed after they had been set."),
     (
         "context",
-        "Tokens of the conversation so far, of those that fit. Nothing is ever cut: a message "
-        "that does not fit is handed back to you.",
+        "Tokens of the conversation so far, of those that fit. Nothing is cut by itself: a message "
+        "that does not fit is handed back to you, and you choose what to do.",
     ),
     (
         "slow motion",
@@ -113,6 +113,21 @@ def stats_line(stats: Mapping[str, Any] | None, reason: str | None) -> str:
     parts = _figures(stats or {})
     parts.append(REASONS.get(reason, reason) if reason else "")
     return " · ".join(part for part in parts if part)
+
+
+def stats_lines(stats: Mapping[str, Any] | None, reason: str | None) -> str:
+    """The lines under an answer: one for each part of an answer that was continued."""
+    earlier = (stats or {}).get("earlier")
+    before = [part for part in earlier if isinstance(part, dict)] if earlier else []
+    lines = [stats_line(part, _word(part.get("reason"))) for part in before]
+    lines.append(stats_line(stats, reason))
+    if not before:
+        return lines[0]
+    return "\n".join(f"part {number}: {line}" for number, line in enumerate(lines, start=1))
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _figures(stats: Mapping[str, Any]) -> list[str]:

@@ -58,9 +58,9 @@ class CheckFailedError(Exception):
     """The machine could not be looked at; the message is for the user."""
 
 
-def doctor_command() -> list[str]:
+def doctor_command(option: str = "--json") -> list[str]:
     """The command that runs the doctor."""
-    return cli_command("doctor", "--json")
+    return cli_command("doctor", option)
 
 
 async def ask_doctor(command: Sequence[str], *, patience: float = PATIENCE) -> Verdict:
@@ -69,6 +69,21 @@ async def ask_doctor(command: Sequence[str], *, patience: float = PATIENCE) -> V
     Raises:
         CheckFailedError: it cannot be started, does not end, or prints something else.
     """
+    out, err, code = await run_doctor(command, patience=patience)
+    try:
+        return Verdict.of(json.loads(out))
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("the machine check failed: %s", err.decode("utf-8", "replace")[-4000:])
+        raise CheckFailedError(
+            f"The machine check ended without a report (exit code {code}). {_BY_HAND}"
+        ) from error
+
+
+async def run_doctor(
+    command: Sequence[str], *, patience: float = PATIENCE
+) -> tuple[bytes, bytes, int | None]:
+    """Run `command`: its stdout, its stderr and its exit code. Raises CheckFailedError when it
+    cannot be started or does not end."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -90,10 +105,4 @@ async def ask_doctor(command: Sequence[str], *, patience: float = PATIENCE) -> V
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-    try:
-        return Verdict.of(json.loads(out))
-    except (ValueError, KeyError, TypeError) as error:
-        log.warning("the machine check failed: %s", err.decode("utf-8", "replace")[-4000:])
-        raise CheckFailedError(
-            f"The machine check ended without a report (exit code {process.returncode}). {_BY_HAND}"
-        ) from error
+    return out, err, process.returncode

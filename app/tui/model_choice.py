@@ -78,16 +78,16 @@ class ModelChoice:
         while not isinstance(program.screen, ModelsScreen):
             program.pop_screen()  # what lies over it, such as the download
 
-    def choose(self, model: str, *, keep: bool = True) -> None:
-        """Load `model`, unless it is in use already, and go to the chat; `keep` it for the next
-        start."""
+    def choose(self, model: str, *, adapter: str | None = None, keep: bool = True) -> None:
+        """Load `model` with `adapter` (a run, a folder), unless they are in use already, and go to
+        the chat; `keep` the model for the next start."""
         program, engine = self._program, self._program.session.engine
-        in_use = model == self.now and (engine.usable or engine.coming)
-        in_use = in_use and program.link.adapter is None
+        same = (model, adapter) == (self.now, program.link.adapter)
+        in_use = same and (engine.usable or engine.coming)
         self.first = False
         if keep:
             program.session.keeper.settings(model=model)
-        program.link.model, program.link.adapter = model, None
+        program.link.model, program.link.adapter = model, adapter
         while program.screen is not program.chat:
             program.pop_screen()
         if not in_use:

@@ -1,63 +1,30 @@
-"""One window's chat with one engine, as a state machine without a screen.
+"""One window's chat with one engine, as a state machine without a screen: what the user does.
 
-Requests go out through `send`, the engine's messages come in through `handle`, and whoever draws
-implements `View`. At most one answer is written at a time. It belongs to its conversation, not to
-what is on screen: another chat can be opened while it goes on. Text is saved when sent and after
-each block.
+What the engine says stands in `answering`. At most one answer is written at a time; another chat
+can be opened while it goes on.
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 
-from app.client import EngineDied
-from app.protocol import (
-    Block,
-    Chat,
-    Done,
-    EngineMessage,
-    Error,
-    Gpu,
-    Hello,
-    Loading,
-    Pace,
-    Prefill,
-    Ready,
-    Request,
-    Step,
-    Stop,
-)
+from app.chat_settings import ChatSettings
+from app.protocol import Stop
 from app.settings import Settings, SettingsFile
 from app.store import Store
+from app.store_schema import StoreError
 from app.tui import conversation as conversations
+from app.tui.answering import Answering
 from app.tui.conversation import Conversation, Entry
-from app.tui.keeper import Keeper
-from app.tui.state import EngineState, Phase, Problem, Turn, View
+from app.tui.state import Part, Turn, View
 
 
-class ChatSession:
+class ChatSession(Answering):
     """The chat of one window."""
 
     def __init__(self, store: Store, file: SettingsFile, view: View) -> None:
-        self.store = store
-        self.file = file
-        self.view = view
-        self.keeper = Keeper(store, file, view.problem)
-        self.send: Callable[[Request], None] = lambda request: None
-        self.engine = EngineState()
+        super().__init__(store, file, view)
         self.conversation = Conversation()
-        self.turn: Turn | None = None
         self.asked: list[str] = []
         """Every prompt of this window, of whatever chat."""
-        self.last: Turn | None = None
-        self.before: Turn | None = None
-        """The newest turn that ended, for the figures that stay on screen, and the one before."""
-
-    @property
-    def settings(self) -> Settings:
-        """The settings in force."""
-        return self.file.settings
-
-    # --- what the user does -------------------------------------------------------------------
 
     @property
     def turn_here(self) -> Turn | None:
@@ -66,38 +33,171 @@ class ChatSession:
         return turn if turn is not None and turn.conversation is self.conversation else None
 
     @property
+    def settings_here(self) -> Settings:
+        """The settings as they hold in the chat on screen."""
+        return self.conversation.settings.over(self.settings)
+
+    def set_chat_settings(self, settings: ChatSettings) -> None:
+        """What the chat on screen decides for itself, from its next answer on."""
+        self.conversation.settings = settings
+        self.keeper.chat_settings(self.conversation)
+        self.view.conversation_changed()
+
+    @property
     def shown_turn(self) -> Turn | None:
         """The turn whose figures belong on screen: the running one here, else the last here."""
         last = self.last
         kept = last if last is not None and last.conversation is self.conversation else None
         return self.turn_here or kept
 
-    def ask(self, text: str) -> str | None:
-        """Send `text`; None, or why it was not sent (the text is then still the user's)."""
+    def ask(self, text: str, *, fit: bool = False) -> str | None:
+        """Send `text`; None, or why it was not sent (the text is then still the user's). With
+        `fit` as many of the oldest messages are left out as it takes."""
         if not text.strip():
             return "Type a message first."
         if self.turn is not None:
             return self._busy()
         self.asked.append(text)
-        talk = self.conversation
+        talk, edited = self.conversation, self.conversation.editing
+        if edited is not None and talk.unsent is not None:
+            self.keeper.moved(talk.unsent)
+            talk.unsent = None
         question = talk.unsent or Entry("user", text)
         question.content, question.reason, talk.unsent = text, None, None
         if not talk.title:
             talk.title = conversations.title_of(text)
+        replaced = self._replace(talk.index(edited)) if edited is not None else []
+        if edited is not None:
+            question.version = question.versions = edited.versions + 1
         talk.entries.append(question)
-        self.keeper.question(talk, question)
-        self._begin(question)
+        self.keeper.question(talk, question, version_of=edited)
+        talk.editing = None
+        self._answer(question, asked=True, replaced=replaced, fit=fit)
         return None
 
-    def again(self) -> str | None:
-        """Answer the last question once more; the earlier answer stays above the new one."""
+    def edit(self, entry: Entry | None) -> str | None:
+        """Let the next message be a new version of the question that `entry` is or answers (None:
+        the last one)."""
+        talk = self.conversation
+        question = talk.question_of(entry) if entry is not None else talk.last_question
+        if self.turn_here is not None:
+            return self._busy()
+        if question is None:
+            return "There is no message to edit."
+        talk.editing = question
+        return None
+
+    def again(self, entry: Entry | None = None, *, fit: bool = False) -> str | None:
+        """Answer the question that `entry` is or answers (None: the last one) once more, as a new
+        version. What followed stays with the version that it followed."""
         if self.turn is not None:
             return self._busy()
-        question = self.conversation.last_question
+        talk = self.conversation
+        question = talk.question_of(entry) if entry is not None else talk.last_question
         if question is None:
             return "There is no question to answer again."
-        self._begin(question)
+        place = talk.index(question) + 1
+        earlier = talk.entries[place] if place < len(talk.entries) else None
+        answer = Entry("assistant", "")
+        replaced: list[Entry] = []
+        if earlier is not None and earlier.role == "assistant" and earlier.id is not None:
+            answer.version = answer.versions = earlier.versions + 1
+            replaced = self._replace(place)
+        self._answer(question, answer, replaced=replaced, fit=fit)
         return None
+
+    def leaf(self, entry: Entry, step: int) -> str | None:
+        """Show the version before (-1) or after (+1) `entry`, with what followed it."""
+        if self.turn_here is not None:
+            return self._busy()
+        talk = self.conversation
+        if entry.id is None or talk.id is None or entry.versions < 2:
+            return "There is only one version of this message."
+        try:
+            ids = [version.id for version in self.store.versions(entry.id)]
+            place = ids.index(entry.id) + step
+            if not 0 <= place < len(ids):
+                return "This is the newest version." if step > 0 else "This is the first version."
+            self.store.choose_version(ids[place])
+            conversations.reload(self.store, talk)
+        except (StoreError, ValueError) as error:
+            return str(error) if isinstance(error, StoreError) else "This version is gone."
+        talk.editing = None
+        self.view.conversation_changed()
+        return None
+
+    def _replace(self, place: int) -> list[Entry]:
+        """Take what stands from `place` on off the path: a new version comes there."""
+        talk = self.conversation
+        replaced = talk.entries[place:]
+        del talk.entries[place:]
+        if any(entry is talk.editing for entry in replaced):
+            talk.editing = None
+        return replaced
+
+    def go_on(self, *, fit: bool = False) -> str | None:
+        """Continue the last answer where it was cut short."""
+        if self.turn is not None:
+            return self._busy()
+        talk = self.conversation
+        answer, question = talk.last_answer, talk.last_question
+        if answer is None or question is None:
+            return "There is no answer to continue."
+        if (refusal := conversations.why_complete(answer)) is not None:
+            return refusal
+        self._answer(question, answer, part=Part.of(answer), fit=fit)
+        return None
+
+    def fit(self, text: str) -> str | None:
+        """Do what the context had no room for without the oldest messages; `text` is what the user
+        has by now in place of a question that did not fit."""
+        refusal = self.refusal
+        if refusal is None or refusal.turn.conversation is not self.conversation:
+            return "There is nothing that has to be fitted."
+        if refusal.turn.question is self.conversation.unsent:
+            return self.ask(text, fit=True)
+        if refusal.turn.answer is self.conversation.last_answer:
+            return self.go_on(fit=True)
+        return self.again(refusal.turn.question, fit=True)
+
+    def move(self, text: str) -> str | None:
+        """Ask in a new chat what the context had no room for."""
+        talk = self.conversation
+        if self.turn is not None:
+            return self._busy()
+        if talk.unsent is None:
+            text = talk.last_question.content if talk.last_question is not None else ""
+        elif text.strip():
+            self.keeper.moved(talk.unsent)
+            talk.unsent = talk.editing = None
+        self.new_chat()
+        return self.ask(text)
+
+    def _answer(
+        self,
+        question: Entry,
+        answer: Entry | None = None,
+        *,
+        fit: bool,
+        asked: bool = False,
+        part: Part | None = None,
+        replaced: Sequence[Entry] = (),
+    ) -> None:
+        """Begin a turn: a new answer to `question`, or the rest of `answer`."""
+        talk = self.conversation
+        turn = Turn(
+            talk,
+            question,
+            answer or Entry("assistant", ""),
+            self.settings_here.decoding(),
+            part=part,
+            asked=asked,
+            replaced=list(replaced),
+            fitting=fit,
+        )
+        if fit and self.refusal is not None:
+            turn.left_out = self._leave_out(turn, self._messages(turn), self.refusal.counts)
+        self._begin(turn)
 
     def stop(self) -> bool:
         """End the running answer and keep its text; False when nothing runs here."""
@@ -149,143 +249,12 @@ class ChatSession:
         self.keeper.settings(block_view=mode)
         self.send_pace()
 
-    def send_pace(self) -> None:
-        """Tell the engine the pace in force; a fresh engine runs at full speed."""
-        slow = self.settings.block_view == "slow"
-        self.send(Pace(1.0 / self.settings.slow_steps_per_second if slow else 0.0))
-
     def close(self) -> None:
         """The window closes: what was written so far is the answer."""
         turn, self.turn = self.turn, None
         if turn is not None:
             turn.answer.reason = "stopped"
             self.keeper.answer(turn.conversation, turn.answer)
-
-    # --- what the engine says -----------------------------------------------------------------
-
-    def handle(self, message: EngineMessage | EngineDied) -> None:
-        """Take one message of the engine; those of an answer that is over are dropped."""
-        match message:
-            case Hello() | Loading() | Ready() | Gpu():
-                self._engine(message)
-            case Prefill() | Step() | Block() | Done():
-                if self.turn is not None and message.id == self.turn.id:
-                    self._progress(self.turn, message)
-            case Error():
-                self._error(message)
-            case EngineDied():
-                self._died(message)
-
-    def engine_starting(self) -> None:
-        """A new engine process is on its way; what the one before was writing is cut short."""
-        self.engine = EngineState()
-        if self.turn is not None and self.turn.sent:
-            self._end(self.turn, "error")
-        self.view.engine_changed()
-
-    def _engine(self, message: Hello | Loading | Ready | Gpu) -> None:
-        match message:
-            case Loading():
-                self.engine.phase, self.engine.loading = Phase.LOADING, message
-            case Ready():
-                self.engine = EngineState(Phase.READY, ready=message, gpu=self.engine.gpu)
-                self.send_pace()
-                self._send_waiting()
-            case Gpu():
-                self.engine.gpu = message
-        self.view.engine_changed()
-
-    def _progress(self, turn: Turn, message: Prefill | Step | Block | Done) -> None:
-        match message:
-            case Prefill():
-                turn.live.prefill(message)
-                self.view.live_changed(turn)
-            case Step():
-                turn.live.advance(message)
-                self.view.live_changed(turn)
-            case Block():
-                turn.live.close_block(message)
-                turn.answer.content += message.text
-                self.keeper.answer(turn.conversation, turn.answer)
-                self.view.text_added(turn, message.text)
-                self.view.live_changed(turn)
-            case Done():
-                turn.live.finish(message)
-                turn.answer.content = message.text or turn.answer.content
-                turn.answer.stats = turn.live.stats
-                self._end(turn, message.reason)
-
-    def _error(self, error: Error) -> None:
-        turn = self.turn
-        if turn is not None and error.id == turn.id:
-            self._turn_failed(turn, error)
-        elif error.kind in ("load", "memory") and not self.engine.usable:
-            self.engine = EngineState(Phase.FAILED)
-            self.view.engine_changed()
-            self._tell("The model could not be loaded", error, ("restart",))
-        elif error.id is None:
-            self._tell("The engine reports a problem", error)
-
-    def _turn_failed(self, turn: Turn, error: Error) -> None:
-        if error.kind == "prompt_too_long":
-            self._unsend(turn)
-            self.view.problem(Problem.too_long(error))
-        else:
-            self._end(turn, "error")
-            self._tell("The answer could not be finished", error, ("again",))
-
-    def _tell(self, title: str, error: Error, actions: tuple[str, ...] = ()) -> None:
-        self.view.problem(Problem.of(title, error, actions))
-
-    def _died(self, death: EngineDied) -> None:
-        self.engine = EngineState(Phase.DEAD)
-        if self.turn is not None and self.turn.sent:
-            self._end(self.turn, "error")
-        self.view.engine_changed()
-        kept = "What was written is kept. Restart the engine to go on with this chat."
-        self.view.problem(
-            Problem("The engine stopped", death.message, kept, death.detail, ("restart",))
-        )
-
-    # --- one turn -----------------------------------------------------------------------------
-
-    def _begin(self, question: Entry) -> None:
-        answer = Entry("assistant", "")
-        self.conversation.entries.append(answer)
-        turn = self.turn = Turn(self.conversation, question, answer, self.settings.decoding())
-        self.view.turn_began(turn)
-        self._send_waiting()
-        if not self.engine.usable and not self.engine.coming:
-            self.view.engine_wanted()
-
-    def _send_waiting(self) -> None:
-        turn = self.turn
-        if turn is None or turn.sent or not self.engine.usable:
-            return
-        before = turn.conversation.entries[:-1]
-        messages = conversations.request_messages(before, self.settings.system)
-        turn.sent_at = time.monotonic()
-        self.send(Chat(turn.id, messages, turn.config))
-        self.view.live_changed(turn)
-
-    def _end(self, turn: Turn, reason: str) -> None:
-        turn.answer.reason = reason
-        if turn.answer.stats is None:
-            turn.answer.stats = turn.live.counts()
-        self.turn, self.last, self.before = None, turn, self.last
-        self.keeper.answer(turn.conversation, turn.answer)
-        self.view.turn_ended(turn)
-
-    def _unsend(self, turn: Turn) -> None:
-        """Take the question out of the conversation; in the store it waits as "unsent"."""
-        talk, question = turn.conversation, turn.question
-        talk.entries = [e for e in talk.entries if e is not turn.answer]
-        self.turn = None
-        if talk.entries and talk.entries[-1] is question:
-            talk.entries.pop()
-            talk.unsent = question
-            self.keeper.unsent(question)
-        self.view.turn_unsent(turn)
 
     def _busy(self) -> str:
         turn = self.turn

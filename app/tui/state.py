@@ -7,7 +7,13 @@ from typing import Any, Protocol, Self
 
 from app.protocol import Error, Gpu, Loading, Ready
 from app.tui.conversation import Conversation, Entry
+from app.tui.fitting import Counts
 from app.tui.live import Live
+
+
+def new_id() -> str:
+    """A name for a request."""
+    return uuid.uuid4().hex[:12]
 
 
 class Phase(StrEnum):
@@ -41,6 +47,28 @@ class EngineState:
         return self.phase in (Phase.STARTING, Phase.LOADING)
 
 
+@dataclass(frozen=True)
+class Part:
+    """An answer as it was before it was continued."""
+
+    text: str
+    reason: str | None
+    stats: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, answer: Entry) -> Self:
+        """What is there; half a character at the end, which a stop leaves, is not gone on from."""
+        return cls(answer.content.rstrip("\ufffd"), answer.reason, answer.stats)
+
+    def figures(self) -> list[dict[str, Any]]:
+        """The figures of this part and of those before it, each with why it ended and without what
+        is kept of single blocks."""
+        stats = dict(self.stats or {})
+        before = stats.pop("earlier", None)
+        stats.pop("blocks", None)
+        return [*(before if isinstance(before, list) else []), {**stats, "reason": self.reason}]
+
+
 @dataclass
 class Turn:
     """An answer being written, or waiting for the engine."""
@@ -49,16 +77,56 @@ class Turn:
     question: Entry
     answer: Entry
     config: dict[str, Any]
-    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    part: Part | None = None
+    """What was written of the answer before this turn, when it is continued."""
+    asked: bool = False
+    """Whether the question came with this turn; else it stood there before."""
+    replaced: list[Entry] = field(default_factory=list)
+    """What stood on screen in place of this turn's new version, and after it."""
+    fitting: bool = False
+    """Whether the user chose to leave out old messages rather than not to be answered."""
+    left_out: int = 0
+    """How many of the oldest messages are not sent."""
+    id: str = field(default_factory=new_id)
     live: Live = field(default_factory=Live)
     sent_at: float | None = None
     """When it was sent, by the monotonic clock; None while it waits."""
+    characters: int = 0
+    """Of all that was sent."""
     stopping: bool = False
 
     @property
     def sent(self) -> bool:
         """Whether the engine has the question."""
         return self.sent_at is not None
+
+    @property
+    def start(self) -> str:
+        """The text that this turn goes on from."""
+        return self.part.text if self.part is not None else ""
+
+    def figures(self) -> dict[str, Any] | None:
+        """The answer's figures as they are kept. Those of a continued answer are of its last part
+        alone; the parts before it follow as they were, so that no rate mixes two measurements."""
+        more: dict[str, Any] = {"context": self.live.context, "left_out": self.left_out}
+        if self.part is not None:
+            more["earlier"] = self.part.figures()
+        figures = self.live.stats or self.live.counts() or {}
+        return {**figures, **{name: value for name, value in more.items() if value}} or None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A turn that the context has no room for."""
+
+    turn: Turn
+    counts: Counts
+
+
+_CHOICE = (
+    "Leave out the oldest messages for this answer (they stay in the chat), ask in a new chat, or "
+    "dismiss this."
+)
 
 
 @dataclass(frozen=True)
@@ -77,16 +145,27 @@ class Problem:
         return cls(title, error.message, error.hint, error.detail, actions)
 
     @classmethod
-    def too_long(cls, error: Error) -> Self:
-        """A message that does not fit, with its counts, and where its text is now."""
-        prompt, context = error.counts.get("prompt"), error.counts.get("context")
-        message = error.message
-        if prompt is not None and context is not None:
-            message = (
-                f"With this chat it is {prompt:,} tokens long; the context holds {context:,}, and "
-                "the answer needs room too. Nothing was cut: your text is back in the field."
-            )
-        return cls("This message does not fit", message, error.hint)
+    def too_long(cls, refusal: Refusal, *, alone: bool) -> Self:
+        """A message that does not fit: its counts, where its text is now, and the choice. There is
+        none when it does not fit `alone` either."""
+        turn, counts = refusal.turn, refusal.counts
+        title = "This message does not fit" if turn.part is None else "There is no room to go on"
+        begin = "It is" if alone else "With this chat it is"
+        message = (
+            f"{begin} {counts.prompt:,} tokens long; the context holds {counts.context:,}, and "
+            "the answer needs room too. Nothing was cut"
+        )
+        back = turn.question is turn.conversation.unsent
+        message += ": your text is back in the field." if back else "."
+        if alone:
+            return cls(title, message, "Make it shorter and send it again.")
+        return cls(title, message, _CHOICE, actions=("fit", "move"))
+
+    @classmethod
+    def full(cls, counts: Counts) -> Self:
+        """An answer that ended because the context did."""
+        message = f"The answer stopped where the context of {counts.context:,} tokens ends."
+        return cls("The context is full", message, _CHOICE, actions=("fit", "move"))
 
 
 class View(Protocol):

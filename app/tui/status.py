@@ -76,3 +76,12 @@ def what_answers(engine: EngineState, settings: Settings) -> str:
     device = "CPU" if ready.device == "cpu" else ready.device
     parts = [ready.model, Path(ready.adapter).name if ready.adapter else "", device]
     return " · ".join([*(part for part in parts if part), f"{settings.preset} preset"])
+
+
+def engine_facts(engine: EngineState) -> str:
+    """The engine for a bug report."""
+    ready = engine.ready
+    if ready is None:
+        return engine_words(engine)
+    parts = [ready.model, ready.dtype, ready.device, f"context {count(ready.context_length)}"]
+    return " · ".join([*parts, "with an adapter" if ready.adapter else "no adapter"])

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from app.models import resolve_model
+from app.paths import paths
 from app.run_watch import RunWatch
-from app.tui.tabs import CHAT
 from engine.config import CheckpointError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def is_used(program: "OrlChat", watch: RunWatch) -> bool:
     """Whether the chat answers with this run."""
-    return program.link.adapter == str(watch.run.path)
+    return program.link.adapter == _called(watch)
 
 
 def use(program: "OrlChat", watch: RunWatch) -> str | None:
@@ -23,23 +23,22 @@ def use(program: "OrlChat", watch: RunWatch) -> str | None:
         return watch.problem
     if watch.run.best() is None:
         return f"{watch.name} has no checkpoint yet; wait for its first check."
-    base, model = info.base, info.model
+    model = info.model
     try:
-        if not resolve_model(model).path.samefile(base):
-            model = base
+        if not resolve_model(model).path.samefile(info.base):
+            model = info.base
     except (CheckpointError, OSError):
-        model = base
-    _load(program, model, base, str(watch.run.path))
+        model = info.base
+    program.models.choose(model, adapter=_called(watch), keep=False)
     return None
 
 
-def leave(program: "OrlChat", watch: RunWatch) -> None:
-    """Load the run's base without what was trained."""
-    if watch.info is not None:
-        _load(program, program.link.model, watch.info.base, None)
+def leave(program: "OrlChat") -> None:
+    """Load the base without what was trained, and go to the chat."""
+    program.models.choose(program.link.model, keep=False)
 
 
-def _load(program: "OrlChat", model: str, base: str, adapter: str | None) -> None:
-    if not program.link.put_on(model, base, adapter):
-        program.start_engine()
-    program.action_tab(CHAT)
+def _called(watch: RunWatch) -> str:
+    """The run's name where it lies in the usual place, else its folder."""
+    usual = watch.run.path.parent == paths().runs
+    return watch.name if usual else str(watch.run.path)

@@ -158,3 +158,17 @@ async def test_an_adapter_that_is_none_loads_again(engine: Talk) -> None:
     engine.client.send(SetAdapter(None))
     error_or_ready = (await engine.until(Ready, Error))[-1]
     assert isinstance(error_or_ready, Ready | Error)
+
+
+async def test_an_answer_is_continued_from_its_text(engine: Talk) -> None:
+    """Its tokens so far are part of the prompt in whole, and none of the new ones."""
+    await engine.next(Ready)
+    config = {"max_new_tokens": 40, "stop_at_end": False}
+    engine.client.send(Chat("first", QUESTION, config))
+    seen = await engine.until(Done)
+    prompt, first = next(m.prompt for m in seen if isinstance(m, Prefill)), seen[-1]
+    engine.client.send(Chat("second", QUESTION, config, continue_text="ab cd ef gh"))
+    seen = await engine.until(Done)
+    assert next(m.prompt for m in seen if isinstance(m, Prefill)) > prompt
+    assert "ab cd ef gh" not in seen[-1].text
+    assert (first.stats["tokens"], seen[-1].stats["tokens"]) == (40, 40)

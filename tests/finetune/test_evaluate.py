@@ -6,7 +6,8 @@ import pytest
 from engine.config import DecodeConfig
 from engine.events import Stats
 from engine.generate import Engine
-from finetune.evaluate import Evaluation, Result, evaluate, wilson
+from finetune.evaluate import Evaluation, Result, evaluate
+from finetune.intervals import wilson
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,18 @@ from textual import events
 from textual.binding import Binding
 from textual.widgets import Button, OptionList
 
+from app.attachment import Attachment
 from app.store import ChatSummary
 from app.store_schema import StoreError
-from app.tui.conversation import request_messages
-from app.tui.screens.chat_view import ChatView
+from app.tui.screens.chat_messages import ChatMessages
 from app.tui.state import Problem
+from app.tui.widgets.attachments import Attachments
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
+LEAVE_HELP = "from the field to the conversation, where messages are selected, and back"
 VIEW_HELP = "the open block: live, in slow motion, not at all"
 
 KEEP_HELP = "keep the last answer as a verified prompt, to train on"
@@ -24,13 +26,16 @@ def _key(key: str, action: str, word: str, id: str, tooltip: str) -> Binding:
     return Binding(key, action, word, id=id, tooltip=tooltip, priority=True)
 
 
-class ChatScreen(ChatView):
+class ChatScreen(ChatMessages):
     """The chat with its keys."""
 
     BINDINGS = [
         Binding("escape", "stop", "stop", id="chat.stop", tooltip="stop the answer, keep its text"),
-        Binding("escape", "leave", show=False),
-        _key("ctrl+r", "again", "again", "chat.again", "answer once more"),
+        Binding("escape", "leave", "leave", show=False, id="chat.leave", tooltip=LEAVE_HELP),
+        _key("ctrl+r", "again", "again", "chat.again", "answer once more, as a new version"),
+        _key("ctrl+g", "edit", "edit", "chat.edit", "edit a message, send it as a new version"),
+        _key("f8", "go_on", "continue", "chat.continue", "go on with an answer that was cut short"),
+        _key("ctrl+f", "attach", "file", "chat.attach", "a text file to go along with the message"),
         _key("ctrl+t", "block_view", "view", "view.block", VIEW_HELP),
         _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
         _key("ctrl+s", "keep", "keep", "chat.keep", KEEP_HELP),
@@ -42,12 +47,7 @@ class ChatScreen(ChatView):
         if action == "stop":
             turn = self.session.turn_here
             return None if turn is None or turn.stopping else True
-        if action == "again":
-            free = self.session.turn is None and self.session.conversation.entries
-            return True if free else None
-        if action == "keep":
-            return True if self._kept_answer() is not None else None
-        return True
+        return self.is_useful(action, parameters)
 
     def on_welcome_card_asked(self, event: WelcomeCard.Asked) -> None:
         """A question of the start card."""
@@ -75,13 +75,32 @@ class ChatScreen(ChatView):
         """Nothing to stop: leave the field, or come back to it."""
         prompt = self.query_one(Prompt)
         self.clear_selection()
+        if prompt.has_focus and self.leave_editing():
+            return
         cards = self.query(OptionList)
         above = cards.first() if cards else self.query_one(Transcript)
         self.set_focus(above if prompt.has_focus else prompt)
 
-    def action_again(self) -> None:
-        """Answer the last question once more."""
-        self.say(self.session.again())
+    def on_transcript_below(self, event: Transcript.Below) -> None:
+        """Below the last message is the prompt."""
+        self.query_one(Prompt).focus()
+
+    def action_attach(self) -> None:
+        """Choose a file for the next message."""
+        from app.tui.screens.attach import AttachScreen
+
+        def chosen(file: Attachment | None) -> None:
+            if file is not None:
+                attachments = self.query_one(Attachments)
+                attachments.tokens_per_character = self.session.tokens_per_character
+                attachments.add(file)
+            self.query_one(Prompt).focus()
+
+        self.app.push_screen(AttachScreen(), chosen)
+
+    def on_prompt_erased(self, event: Prompt.Erased) -> None:
+        """Backspace in an empty prompt takes back the last file."""
+        self.query_one(Attachments).drop()
 
     def action_new_chat(self) -> None:
         """An empty chat; what is typed stays."""
@@ -97,29 +116,6 @@ class ChatScreen(ChatView):
                 self.open(chat.id, chat.title)
 
         self.app.push_screen(ChatsScreen(self.session), opened)
-
-    def _kept_answer(self) -> int | None:
-        """Where the newest whole answer stands; None without one."""
-        entries = self.session.conversation.entries
-        whole = (i for i, e in enumerate(entries) if e.role == "assistant" and e.reason == "end")
-        return max(whole, default=None)
-
-    def action_keep(self) -> None:
-        """Keep the last answer as a prompt with a verifier."""
-        at = self._kept_answer()
-        if at is None:
-            self.say("There is no whole answer to keep yet.")
-            return
-        from app.tui.screens.keep import KeepScreen
-
-        session, entries = self.session, self.session.conversation.entries
-        messages = request_messages(entries[:at], session.settings.system)
-
-        def kept(words: str | None) -> None:
-            if words is not None:
-                self.say(words)
-
-        self.app.push_screen(KeepScreen(messages, entries[at].content), kept)
 
     def action_block_view(self) -> None:
         """Live, slow motion, off, and round again."""
@@ -159,6 +155,8 @@ class ChatScreen(ChatView):
             self.program.start_engine()
         elif event.action == "again":
             self.action_again()
+        elif event.action in ("fit", "move"):
+            self._choose_room(event.action)
         elif event.action == "models":
             self.program.action_models()
             return
@@ -166,12 +164,22 @@ class ChatScreen(ChatView):
             self.program.models.load_download()
         self.query_one(Prompt).focus()
 
+    def _choose_room(self, action: str) -> None:
+        """What to do about a context that is full; a question that is sent leaves the field."""
+        session = self.session
+        unsent = session.conversation.unsent is not None
+        act = session.fit if action == "fit" else session.move
+        if self.say(act(self.draft)) and unsent:
+            self.query_one(Prompt).text = ""
+            self.query_one(Attachments).take_all()
+
     def on_key(self, event: events.Key) -> None:
-        """Typing while the conversation or a card in it has the focus goes to the prompt."""
-        prompt = self.query_one(Prompt)
-        elsewhere = self.focused is not None and not isinstance(self.focused, Transcript | Button)
-        if elsewhere or not event.is_printable or event.key == "question_mark":
+        """Typing while the conversation or a card in it has the focus goes to the prompt, and so
+        does what was typed right behind it and still came here."""
+        prompt, places = self.query_one(Prompt), Transcript | Button | Prompt
+        elsewhere = self.focused is not None and not isinstance(self.focused, places)
+        if elsewhere or not event.is_printable or event.key in self.active_bindings:
             return
         event.stop()
-        prompt.focus()
+        self.set_focus(prompt)
         prompt.insert(event.character or "")

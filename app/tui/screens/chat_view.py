@@ -12,12 +12,14 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widgets import Static
 
+from app.attachment import join, split
 from app.store import ChatSummary
 from app.store_schema import StoreError
 from app.tui import status
 from app.tui.session import ChatSession
 from app.tui.state import Problem, Turn
 from app.tui.tabs import CHAT
+from app.tui.widgets.attachments import Attachments
 from app.tui.widgets.bars import KeyBar, StatusLine, TopBar
 from app.tui.widgets.block_view import BlockView
 from app.tui.widgets.card import ProblemCard
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 TICK = 0.25
 """Seconds between looks at the clock while an answer is written."""
 RECENT = 4
+EDITING = "Edit, and send as a new version (esc: leave it as it was)"
 REFUSAL_SECONDS = 3.0
 
 
@@ -39,6 +42,9 @@ class ChatView(Screen[None]):
     """One conversation, its figures, the open block and the prompt."""
 
     _refusal: str | None = None
+    _word: str | None = None
+    _typed: str = ""
+    """What was in the field when editing an earlier message began."""
 
     def compose(self) -> ComposeResult:
         yield TopBar(CHAT)
@@ -47,6 +53,7 @@ class ChatView(Screen[None]):
             yield LivePanel(id="live-panel")
         yield BlockView()
         yield LiveLine(id="live-line")
+        yield Attachments()
         yield Prompt(self._history, self.ask)
         yield StatusLine()
         yield KeyBar()
@@ -59,14 +66,16 @@ class ChatView(Screen[None]):
 
     @property
     def draft(self) -> str:
-        """What is typed and not sent."""
-        return self.query_one(Prompt).text
+        """What is typed and not sent, with the files that were to go along."""
+        return join(self.query_one(Prompt).text, self.query_one(Attachments).files)
 
     @draft.setter
-    def draft(self, text: str) -> None:
+    def draft(self, message: str) -> None:
         """Put it into the field, unless somebody types already."""
-        if text and not self.draft:
+        if message and not self.draft:
+            text, files = split(message)
             self.query_one(Prompt).put(text)
+            self.query_one(Attachments).add(*files)
 
     @property
     def session(self) -> ChatSession:
@@ -100,8 +109,9 @@ class ChatView(Screen[None]):
         self.refresh_status()
 
     def turn_began(self, turn: Turn) -> None:
-        """Draw the question and its empty answer."""
+        """Draw the question and its empty answer, or the answer that goes on."""
         self.call_later(self._draw)
+        self.call_later(self._sync, turn)
         self._clock.resume()
         self.refresh_bindings()
         self.refresh_figures()
@@ -155,9 +165,45 @@ class ChatView(Screen[None]):
 
     def _offer_draft(self) -> None:
         """A message that did not fit is the user's again."""
-        unsent, prompt = self.session.conversation.unsent, self.query_one(Prompt)
-        if unsent is not None and not prompt.text:
-            prompt.put(unsent.content)
+        talk = self.session.conversation
+        if talk.unsent is not None and talk.editing is not None:
+            self.begin_editing(talk.unsent.content)
+            return
+        self._show_editing()
+        if talk.unsent is not None:
+            self.draft = talk.unsent.content
+
+    def begin_editing(self, message: str) -> None:
+        """The field holds `message`, to be sent as a version; what was typed waits."""
+        if not self.query_one(Prompt).border_title:
+            self._typed = self.draft
+        self._fill(message)
+        self.query_one(Prompt).focus()
+
+    def leave_editing(self) -> bool:
+        """What was typed before is in the field again; False when nothing is edited."""
+        talk = self.session.conversation
+        if talk.editing is None:
+            return False
+        talk.editing = None
+        self._bring_back()
+        return True
+
+    def _bring_back(self) -> None:
+        typed, self._typed = self._typed, ""
+        self._fill(typed)
+
+    def _fill(self, message: str) -> None:
+        text, files = split(message)
+        attachments, prompt = self.query_one(Attachments), self.query_one(Prompt)
+        attachments.take_all()
+        attachments.add(*files)
+        prompt.put(text)
+        self._show_editing()
+
+    def _show_editing(self) -> None:
+        editing = self.session.conversation.editing is not None
+        self.query_one(Prompt).border_title = EDITING if editing else ""
 
     async def _sync(self, turn: Turn) -> None:
         answer = self.query_one(Transcript).answer(turn.answer)
@@ -167,8 +213,10 @@ class ChatView(Screen[None]):
     async def _show_card(self, problem: Problem) -> None:
         card, prompt = ProblemCard(problem), self.query_one(Prompt)
         await self.query_one(Transcript).add(card)
-        # Nothing can be asked before a restart; who is typing goes on typing.
-        if "restart" in problem.actions and prompt.has_focus and not prompt.text:
+        # Nothing can be asked before a restart, nor before the choice of what does not fit; who is
+        # typing goes on typing.
+        waiting = "restart" in problem.actions and prompt.has_focus and not prompt.text
+        if waiting or "fit" in problem.actions:
             card.take_focus()
 
     def refresh_top(self) -> None:
@@ -197,7 +245,7 @@ class ChatView(Screen[None]):
         words = status.doing(session.engine, session.turn, here=here, now=time.monotonic())
         lost = session.turn is None and not session.engine.usable and not session.engine.coming
         alert = lost or self._refusal is not None
-        words = self._refusal or words
+        words = self._refusal or self._word or words
         self.query_one(StatusLine).show(words, status.viewing(session.settings), alert=alert)
 
     def _recent(self) -> list[ChatSummary]:
@@ -207,23 +255,37 @@ class ChatView(Screen[None]):
             return []
 
     def ask(self, text: str) -> bool:
-        """Send a message; False, and a word about it, when it cannot be sent now."""
-        return self.say(self.session.ask(text))
+        """Send a message, and the files that go along; False, and a word about it, when it cannot
+        be sent now."""
+        attachments, editing = self.query_one(Attachments), self.session.conversation.editing
+        sent = self.say(self.session.ask(join(text, attachments.files)))
+        if sent:
+            attachments.take_all()
+        if sent and editing is not None:
+            self.call_later(self._bring_back)
+        return sent
 
     def say(self, refusal: str | None) -> bool:
         """Show for a moment why something was not done; True when nothing was refused."""
-        self._refusal = refusal
-        if refusal is not None:
-            self.set_timer(REFUSAL_SECONDS, lambda: self._forget(refusal))
-        self.refresh_status()
+        self._show(refusal, None)
         return refusal is None
 
-    def _forget(self, refusal: str) -> None:
-        if self._refusal == refusal:
-            self._refusal = None
-            self.refresh_status()
+    def tell(self, word: str) -> None:
+        """Show for a moment what was done."""
+        self._show(None, word)
+
+    def _show(self, refusal: str | None, word: str | None) -> None:
+        self._refusal, self._word = refusal, word
+        if refusal or word:
+            self.set_timer(REFUSAL_SECONDS, lambda: self._forget(refusal, word))
+        self.refresh_status()
+
+    def _forget(self, refusal: str | None, word: str | None) -> None:
+        if (self._refusal, self._word) == (refusal, word):
+            self._show(None, None)
 
     def _history(self) -> list[str]:
         """Prompts of this window and of this chat, each once, the latest last."""
-        prompts = [*self.session.asked, *self.session.conversation.prompts]
+        said = [*self.session.asked, *self.session.conversation.prompts]
+        prompts = [text for text in (split(message)[0] for message in said) if text.strip()]
         return list(dict.fromkeys(reversed(prompts)))[::-1]

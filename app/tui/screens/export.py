@@ -94,7 +94,7 @@ class ExportScreen(ModalScreen[None]):
     def _propose(self) -> None:
         form = self.query_one(Choice).value
         end = "" if form == "adapter" else f"-{form}"
-        self.query_one(PathField).value = str(paths().data / "exports" / f"{self._watch.name}{end}")
+        self.query_one(PathField).value = str(paths().exports / f"{self._watch.name}{end}")
 
     def _say(self, words: str) -> None:
         for note in self.query("#note").results(Static):

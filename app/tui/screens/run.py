@@ -163,7 +163,7 @@ class RunScreen(WorkScreen):
     def action_load(self) -> None:
         """Into the chat; out of it when it is there."""
         if using.is_used(self.program, self.seen):
-            using.leave(self.program, self.seen)
+            using.leave(self.program)
         elif (refusal := using.use(self.program, self.seen)) is not None:
             self.complain(refusal)
 

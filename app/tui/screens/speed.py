@@ -1,19 +1,31 @@
 """The Speed tab: the last answers, figure by figure and block by block."""
 
-from typing import ClassVar
+import json
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
+from app.models import DEMO
+from app.protocol import Ready
 from app.store import Message
 from app.store_schema import StoreError
 from app.tui import speed
+from app.tui.exports import export_path
 from app.tui.screens.tab import TabScreen
 from app.tui.widgets.curve import Curve
 from app.tui.widgets.live_panel import RowsPanel
 
+if TYPE_CHECKING:
+    from app.bench.prompts import BenchSet
+
 ANSWERS = 200
+BENCH = "measure every preset over a set of prompts"
+COMPARE = "this question with every preset, side by side"
+EXPORT = "save this answer's figures as JSON and this screen as SVG"
+PROMPTS = 12
+REPEAT = 3
 
 
 class SpeedScreen(TabScreen):
@@ -25,6 +37,9 @@ class SpeedScreen(TabScreen):
         Binding("right", "newer", "newer answer", id="speed.newer"),
         Binding("up", "blocks(-1)", "blocks", id="speed.up", show=False),
         Binding("down", "blocks(1)", "blocks", id="speed.down"),
+        Binding("b", "bench", "benchmark", id="speed.bench", tooltip=BENCH),
+        Binding("c", "compare", "presets", id="speed.compare", tooltip=COMPARE),
+        Binding("e", "export", "export", id="speed.export", tooltip=EXPORT),
     ]
 
     def __init__(self) -> None:
@@ -79,6 +94,66 @@ class SpeedScreen(TabScreen):
         last = max(0, len(speed.block_rows(stats, 80)) - 2)
         self._block = min(last, max(0, self._block + step))
         self._show()
+
+    def action_bench(self) -> None:
+        """Measure over prompts that the model can be expected to answer."""
+        ready = self._free_engine()
+        if ready is None:
+            return
+        from app.bench.sets import load_set
+
+        name = "demo" if ready.model == DEMO else "chat"
+        self._measure(load_set(name).some(PROMPTS), ready)
+
+    def action_compare(self) -> None:
+        """The shown answer's question, with every preset."""
+        ready = self._free_engine()
+        if ready is None or not self._answers:
+            return
+        from app.bench.prompts import BenchSet
+        from finetune.prompts import Prompt, prompt_id
+
+        messages = self._question()
+        prompt = Prompt(messages, None, "", 0, prompt_id(messages))
+        self._measure(BenchSet("this question", (prompt,)), ready, repeat=REPEAT)
+
+    def _measure(self, found: "BenchSet", ready: Ready, *, repeat: int = 1) -> None:
+        from app.tui.screens.bench import BenchScreen
+
+        screen = BenchScreen(found, ready, repeat=repeat, side_by_side=repeat > 1)
+        self.app.push_screen(screen, lambda _: self.look())
+
+    def _free_engine(self) -> Ready | None:
+        """What the engine is, when it can be asked now; else a word about why not."""
+        session = self.program.session
+        if session.turn is not None:
+            self.say("An answer is being written; the benchmark waits for nobody.", alert=True)
+        elif session.engine.ready is None or not session.engine.usable:
+            self.say("The engine is not ready.", alert=True)
+        else:
+            return session.engine.ready
+        return None
+
+    def _question(self) -> tuple[dict[str, str], ...]:
+        """What the shown answer answered, without the chat before it."""
+        answer = self._answers[self._at]
+        asked = [m for m in self.program.session.store.messages(answer.chat_id) if m.role == "user"]
+        before = [m for m in asked if m.id < answer.id] or asked
+        return ({"role": "user", "content": before[-1].content if before else ""},)
+
+    def action_export(self) -> None:
+        """Figures for a program, a picture for people."""
+        if not self._answers:
+            return
+        try:
+            path = export_path("answer", "json")
+            path.write_text(json.dumps(dict(self._stats), indent=1) + "\n", encoding="utf-8")
+            picture = path.with_suffix(".svg")
+            picture.write_text(self.app.export_screenshot(title="orl-chat"), encoding="utf-8")
+        except OSError as error:
+            self.say(f"It cannot be saved: {error.strerror}.", alert=True)
+            return
+        self.notify(f"{path} and {picture.name}", title="Saved", markup=False)
 
     def _go(self, step: int) -> None:
         if self._answers:

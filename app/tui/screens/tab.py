@@ -45,7 +45,7 @@ class TabScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         """The tab comes to the front."""
         self.program.refresh_top()
-        self.look()
+        self.call_after_refresh(self.look)  # the first time its parts come with the next frame
 
     def say(self, words: str, *, alert: bool = False) -> None:
         """Put words into the status line."""

@@ -29,7 +29,7 @@ class TextScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="window") as window:
             window.border_title = Content(self._title)
-            yield Static(Text(self._text), markup=False)
+            yield Static(Text(self._text), id="text", markup=False)
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -38,6 +38,17 @@ class TextScreen(ModalScreen[None]):
         window.focus()
         if self._at_end:
             window.scroll_end(animate=False)
+
+    @property
+    def text(self) -> str:
+        """What is shown."""
+        return self._text
+
+    def show_text(self, text: str) -> None:
+        """Show another one in its place; the screen may be closing by now."""
+        self._text = printable(text)
+        for shown in self.query("#text").results(Static):
+            shown.update(Text(self._text))
 
     def action_copy(self) -> None:
         """To the clipboard, where the terminal allows it."""

@@ -2,14 +2,20 @@
 
 import time
 
+from rich.style import Style
 from rich.text import Text
+from textual import events
 from textual.app import ComposeResult
+from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from app.attachment import split
 from app.text import printable
 from app.tui.conversation import Entry
-from app.tui.figures import stats_line
+from app.tui.copying import has_code
+from app.tui.figures import number, stats_lines
+from app.tui.widgets.attachments import chip
 from app.tui.widgets.safe_markdown import SafeMarkdown
 
 
@@ -18,19 +24,71 @@ def _heading(who: str, entry: Entry, note: str = "") -> Text:
     return Text.assemble((who, "bold"), (f"  {at}", "dim"), (f"  {note}" if note else "", "dim"))
 
 
-class UserMessage(Widget):
-    """A message as it was typed: never Markdown, never markup."""
+def _version(entry: Entry) -> str:
+    """`version 2/3`, where there are several."""
+    return f"version {entry.version}/{entry.versions}" if entry.versions > 1 else ""
+
+
+class MessageWidget(Widget):
+    """A message that can be selected; its heading then offers what the mouse can do with it."""
+
+    class Clicked(Message):
+        """It was clicked."""
+
+        def __init__(self, widget: "MessageWidget") -> None:
+            super().__init__()
+            self.widget = widget
 
     def __init__(self, entry: Entry) -> None:
         super().__init__()
         self.entry = entry
 
+    def on_click(self, event: events.Click) -> None:
+        """Select it."""
+        self.post_message(self.Clicked(self))
+
+    def select(self, selected: bool) -> None:
+        """Be the message that the keys act on, or no longer."""
+        self.set_class(selected, "-selected")
+        self.refresh_heading()
+
+    def refresh_heading(self) -> None:
+        """Who, when, and what is to be said about it; before it is laid out and when it goes there
+        is no place for that."""
+        heading = _heading(self._who, self.entry, self._note())
+        if self.has_class("-selected"):
+            for word, action in self._words():
+                look = Style(underline=True, meta={"@click": f"screen.{action}"})
+                heading.append("   ").append(word, look)
+        for who in self.query(".who").results(Static):
+            who.update(heading)
+
+    _who = "you"
+
+    def _words(self) -> list[tuple[str, str]]:
+        """What the heading offers: a word, and the screen's action."""
+        words = [("copy", "copy('text')"), ("edit", "edit"), ("again", "again")]
+        leafing = [("older", "leaf(-1)"), ("newer", "leaf(1)")]
+        return [*(leafing if self.entry.versions > 1 else []), *words]
+
+    def _note(self) -> str:
+        """What is to be said of the message beside who and when."""
+        return _version(self.entry)
+
+
+class UserMessage(MessageWidget):
+    """A message as it was typed: never Markdown, never markup. Of its files only the names."""
+
     def compose(self) -> ComposeResult:
-        yield Static(_heading("you", self.entry), classes="who")
-        yield Static(Text(printable(self.entry.content)), markup=False)
+        yield Static(_heading("you", self.entry, self._note()), classes="who", markup=False)
+        text, files = split(self.entry.content)
+        if text:
+            yield Static(Text(printable(text)), markup=False)
+        for file in files:
+            yield Static(Text(f"[{printable(chip(file))}]"), classes="file", markup=False)
 
 
-class Answer(Widget):
+class Answer(MessageWidget):
     """An answer: Markdown that grows by whole blocks, its figures under it.
 
     `sync` shows what the entry holds by now, however often it is called: texts that arrive while
@@ -38,15 +96,10 @@ class Answer(Widget):
     pictures, not time.
     """
 
-    def __init__(self, entry: Entry, *, attempt: tuple[int, int] = (1, 1)) -> None:
-        super().__init__()
-        self.entry = entry
-        self._attempt = attempt
+    _who = "orl"
 
     def compose(self) -> ComposeResult:
-        number, of = self._attempt
-        note = f"answer {number} of {of}" if of > 1 else ""
-        yield Static(_heading("orl", self.entry, note), classes="who")
+        yield Static(classes="who", markup=False)
         yield SafeMarkdown(self.entry.content)
         yield Static(classes="figures", markup=False)
 
@@ -70,11 +123,28 @@ class Answer(Widget):
 
     def _refresh_figures(self) -> None:
         entry = self.entry
-        line = stats_line(entry.stats, entry.reason) if entry.reason is not None else ""
-        if entry.reason is not None and not entry.content.strip():
-            line = " · ".join(part for part in ("no text", line) if part)
+        self.refresh_heading()
+        line = self._figures()
         self.set_class(not entry.content, "-empty")
         self.set_class(entry.reason is None, "-open")
         figures = self.query_one(".figures", Static)
         figures.display = bool(line)
         figures.update(Text(line))
+
+    def _note(self) -> str:
+        left_out = number(self.entry.stats or {}, "left_out")
+        return f"without the {left_out:,.0f} oldest messages" if left_out else ""
+
+    def _figures(self) -> str:
+        """Which version this is, its figures, and why there is no text."""
+        entry = self.entry
+        if entry.reason is None:
+            return ""
+        lines = stats_lines(entry.stats, entry.reason)
+        first = [_version(entry), "" if entry.content.strip() else "no text", lines]
+        return " · ".join(part for part in first if part)
+
+    def _words(self) -> list[tuple[str, str]]:
+        words = [word for word in super()._words() if word[0] != "edit"]
+        words.append(("Markdown", "copy('markdown')"))
+        return [*words, ("code", "copy('code')")] if has_code(self.entry.content) else words

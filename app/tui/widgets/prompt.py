@@ -40,6 +40,9 @@ class Prompt(TextArea):
             super().__init__()
             self.direction = direction
 
+    class Erased(Message):
+        """Backspace was pressed and there is nothing to erase."""
+
     class AtTop(Message):
         """Up was pressed and there is no earlier prompt."""
 
@@ -98,6 +101,13 @@ class Prompt(TextArea):
         """Down; at the last line of a recalled prompt, the one after it."""
         if select or not self.cursor_at_last_line or not self._recall(-1):
             super().action_cursor_down(select)
+
+    def action_delete_left(self) -> None:
+        """Erase; where there is nothing to erase, what goes along with the message."""
+        if self.text:
+            super().action_delete_left()
+        else:
+            self.post_message(self.Erased())
 
     def _recall(self, step: int) -> bool:
         """Move through the history; the text being typed is kept at its end."""

@@ -2,6 +2,9 @@
 
 A Markdown answer is about 14 widgets and appending slows down with every one that is mounted, so
 at most `KEPT` answers are, however long the chat. A row at the top brings back older ones.
+
+With the focus, one message is selected: what the keys of a message act on. Up and Down move, and a
+message that is higher than the window is read to its end before it is left.
 """
 
 from collections.abc import Sequence
@@ -9,6 +12,7 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
@@ -17,10 +21,12 @@ from textual.widgets import Static
 
 from app.text import printable
 from app.tui.conversation import Conversation, Entry
-from app.tui.widgets.messages import Answer, UserMessage
+from app.tui.widgets.messages import Answer, MessageWidget, UserMessage
 
 KEPT = 20
 MORE = 10
+OLDER, NEWER = "the version before, with what followed it", "the version after"
+CODE_HELP = "copy a code block; once more, the next one"
 
 
 class EarlierRow(Static):
@@ -47,6 +53,19 @@ class Talk(Vertical):
 class Transcript(VerticalScroll):
     """The messages and cards of one conversation, following its end."""
 
+    BINDINGS = [
+        Binding("y", "screen.copy('text')", "copy text", id="msg.text"),
+        Binding("m", "screen.copy('markdown')", "copy Markdown", id="msg.markdown"),
+        Binding("c", "screen.copy('code')", "copy code", id="msg.code", tooltip=CODE_HELP),
+        Binding("left_square_bracket", "screen.leaf(-1)", "older", id="msg.older", tooltip=OLDER),
+        Binding("right_square_bracket", "screen.leaf(1)", "newer", id="msg.newer", tooltip=NEWER),
+        Binding("up", "select(-1)", "earlier message", show=False, id="msg.up"),
+        Binding("down", "select(1)", "later message", show=False, id="msg.down"),
+    ]
+
+    class Below(Message):
+        """Down was pressed at the last message."""
+
     def __init__(self) -> None:
         super().__init__(id="transcript")
         self.conversation = Conversation()
@@ -54,6 +73,8 @@ class Transcript(VerticalScroll):
         self._loading = False
         self._below: float | None = None
         """Lines below the first one that was read when older messages were asked for."""
+        self._marked: MessageWidget | None = None
+        """The selected message; it may be gone by now."""
 
     def compose(self) -> ComposeResult:
         row = EarlierRow(markup=False)
@@ -80,16 +101,97 @@ class Transcript(VerticalScroll):
         self.anchor()
         self.call_after_refresh(self.anchor)
 
+    @property
+    def selected(self) -> Entry | None:
+        """The message that the keys act on, while the focus is here."""
+        marked = self._marked
+        here = self.screen.focused is self and marked is not None and marked.is_attached
+        return marked.entry if here and marked is not None else None
+
+    def on_focus(self) -> None:
+        """The message that was selected before, else the newest."""
+        messages = self._messages()
+        if self._marked in messages:
+            self._mark(self._marked)
+        elif messages:
+            self._mark(messages[-1])
+
+    def on_blur(self) -> None:
+        """The selection stays, and is seen again with the focus."""
+        if self._marked is not None:
+            self._marked.select(False)
+
+    def on_message_widget_clicked(self, event: MessageWidget.Clicked) -> None:
+        """A click selects."""
+        event.stop()
+        self._mark(event.widget)
+
+    async def action_select(self, step: int) -> None:
+        """The message above or below; first, what is not seen yet of this one."""
+        messages = self._messages()
+        if self._marked not in messages:
+            return self.on_focus()
+        assert self._marked is not None
+        if self._read_on(self._marked, step):
+            return None
+        if step < 0 and self._marked is messages[0] and self._first > 0:
+            await self.show_earlier()
+            messages = self._messages()
+        index = messages.index(self._marked) + step
+        if index >= len(messages):
+            self.post_message(self.Below())
+        elif index >= 0:
+            self.release_anchor()
+            self._mark(messages[index])
+            self.call_after_refresh(self._show_edge, messages[index], step)
+        return None
+
+    def _read_on(self, widget: Widget, step: int) -> bool:
+        """Scroll within a message that goes on beyond the window; False when it does not."""
+        height = self.scrollable_content_region.height
+        region = widget.virtual_region
+        hidden = self.scroll_y - region.y if step < 0 else region.bottom - self.scroll_y - height
+        if hidden <= 1:
+            return False
+        self.scroll_to(y=self.scroll_y + step * min(hidden, max(1, height - 2)), animate=False)
+        return True
+
+    def _show_edge(self, widget: Widget, step: int) -> None:
+        """Bring a message into the window; of a high one, the end that was come from."""
+        height = self.scrollable_content_region.height
+        region = widget.virtual_region
+        top, bottom = region.y, region.bottom - height
+        if top >= self.scroll_y >= bottom:
+            return
+        self.scroll_to(y=max(top, bottom) if step < 0 else min(top, bottom), animate=False)
+
+    def _mark(self, widget: MessageWidget) -> None:
+        if self._marked is not None:
+            self._marked.select(False)
+        self._marked = widget
+        widget.select(True)
+        self.refresh_bindings()
+
+    def show_entry(self, entry: Entry) -> None:
+        """Select a message and bring it into the window; one that is not mounted is left alone."""
+        widget = next((w for w in self._messages() if w.entry is entry), None)
+        if widget is not None:
+            self._mark(widget)
+            self.release_anchor()
+            self.call_after_refresh(self._show_edge, widget, -1)
+
     def title(self, title: str) -> None:
         """The chat's title: what a user typed, so never markup."""
         self.border_title = Content(printable(title) or "New chat")
 
     async def sync(self, conversation: Conversation) -> None:
         """Bring the widgets in line with the conversation as it is now: another one, new messages
-        at its end, messages that were taken back. Calling it too often is harmless."""
-        if conversation is not self.conversation:
+        at its end, messages that were taken back, another version and what followed that. Calling
+        it too often is harmless."""
+        newest = _start(conversation.entries, len(conversation.entries), KEPT)
+        if conversation is not self.conversation or self._first > newest:
             self.conversation = conversation
-            self._first = _start(conversation.entries, len(conversation.entries), KEPT)
+            self._first = newest
             stale: list[Widget] = self._shown()
         else:
             wanted = {id(entry) for entry in conversation.entries}
@@ -102,6 +204,8 @@ class Transcript(VerticalScroll):
                 await self._talk.remove_children(stale)
                 await self._talk.mount_all(new)
             self.follow()
+            if self.screen.focused is self and self._marked in stale:
+                self.on_focus()
         await self._trim()
         self._refresh_row()
 
@@ -158,8 +262,8 @@ class Transcript(VerticalScroll):
         kept = {id(entry) for entry in entries[self._first :]}
         await self._talk.remove_children([w for w in self._messages() if id(w.entry) not in kept])
 
-    def _messages(self) -> list[UserMessage | Answer]:
-        return [w for w in self._talk.children if isinstance(w, UserMessage | Answer)]
+    def _messages(self) -> list[MessageWidget]:
+        return [w for w in self._talk.children if isinstance(w, MessageWidget)]
 
     def _shown(self) -> list[Widget]:
         return [w for w in self._talk.children if not isinstance(w, EarlierRow)]
@@ -170,7 +274,7 @@ class Transcript(VerticalScroll):
     def _widget(self, entry: Entry) -> Widget:
         if entry.role == "user":
             return UserMessage(entry)
-        return Answer(entry, attempt=self.conversation.attempt(entry))
+        return Answer(entry)
 
 
 def _start(entries: Sequence[Entry], end: int, answers: int) -> int:

@@ -116,4 +116,6 @@ def stats(tokens: int, forwards: int, seconds: float) -> dict[str, Any]:
         "edits": forwards // 4, "tpf": tokens / forwards, "tpf_steps": tokens / forwards,
         "tokens_per_second": tokens / seconds, "tokens_per_second_whole": tokens / (seconds + 0.01),
         "decode_seconds": seconds, "prefill_seconds": 0.01, "prefill_tokens": 32,
+        "waste_tokens": 0,
+        "blocks": [{"tokens": tokens, "steps": forwards, "forwards": forwards, "seconds": seconds}],
     }  # fmt: skip

@@ -35,6 +35,16 @@ def stored() -> list[tuple[str, str, str | None]]:
         store.close()
 
 
+def tries() -> list[str | None]:
+    """How each version of the last stored answer ended."""
+    store = Store.open(paths().store)
+    try:
+        last = store.messages(store.chats()[0].id)[-1]
+        return [version.reason for version in store.versions(last.id)]
+    finally:
+        store.close()
+
+
 def prompt(shown: Window) -> Prompt:
     return shown.app.chat.query_one(Prompt)
 
@@ -104,8 +114,9 @@ async def test_stop_again_and_keys_of_the_prompt(tmp_path: Path) -> None:
         await shown.until(lambda: prompt(shown).text == "draftx")
         await shown.press("ctrl+r")
         await shown.answered()
-        await shown.shows("answer 2 of 2")
-    assert [row[2] for row in stored()] == [None, "stopped", "end"]
+        await shown.shows("version 2/2 · ")
+    assert [row[2] for row in stored()] == [None, "end"]
+    assert tries() == ["stopped", "end"]
 
 
 async def test_keys_that_come_all_at_once_are_taken_in_order(tmp_path: Path) -> None:
@@ -204,7 +215,7 @@ async def test_a_prompt_that_does_not_fit_stays_in_the_field(tmp_path: Path) -> 
     async with window(trace) as shown:
         await shown.ready()
         await shown.ask("x" * 300)
-        await shown.shows("it is 2,100 tokens long; the context holds")
+        await shown.shows("It is 2,100 tokens long; the context holds")
         await shown.shows("Ready")
         await shown.until(lambda: prompt(shown).text == "x" * 300)
         assert not shown.app.chat.query(Answer)
@@ -357,7 +368,7 @@ async def test_a_long_chat_keeps_few_answers_mounted(
 
 async def test_help_lists_the_keys_in_force(tmp_path: Path) -> None:
     trace = Script(pace=0.001).answer(SHORT).write(tmp_path / "t")
-    async with window(trace, size=(100, 45), keys={"chat.new": "ctrl+y"}) as shown:
+    async with window(trace, size=(100, 60), keys={"chat.new": "ctrl+y"}) as shown:
         await shown.ready()
         await shown.shows("^y new")
         await shown.press("f1")

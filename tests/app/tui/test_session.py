@@ -1,7 +1,6 @@
 """The chat as a state machine: what goes to the engine, to the store and to the view."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,76 +15,15 @@ from app.protocol import (
     Pace,
     Prefill,
     Ready,
-    Request,
     Stop,
 )
 from app.settings import SettingsFile
 from app.store import Store
 from app.tui import status
 from app.tui.conversation import Entry, request_messages, title_of
-from app.tui.session import ChatSession
-from app.tui.state import Phase, Problem, Turn
+from app.tui.state import Phase
+from tests.app.tui.bench import Bench
 from tests.app.tui.recording import READY
-
-
-class FakeView:
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *values: self.told.append((name, *values))
-
-    @property
-    def names(self) -> list[str]:
-        return [told[0] for told in self.told]
-
-    @property
-    def problems(self) -> list[Problem]:
-        return [told[1] for told in self.told if told[0] == "problem"]
-
-
-class Bench:
-    """A session with a fake view, a list for a pipe and a store in memory."""
-
-    def __init__(self, store: Store | None = None, **settings: Any) -> None:
-        file = SettingsFile.open()
-        if settings:
-            file.set(**settings)
-        self.view = FakeView()
-        self.sent: list[Request] = []
-        self.store = store or Store.open(None)
-        self.session = ChatSession(self.store, file, self.view)  # type: ignore[arg-type]
-        self.session.send = self.sent.append
-
-    def ready(self) -> "Bench":
-        self.session.handle(READY)
-        self.sent.clear()
-        return self
-
-    @property
-    def turn(self) -> Turn:
-        assert self.session.turn is not None
-        return self.session.turn
-
-    @property
-    def chat(self) -> Chat:
-        (chat,) = [r for r in self.sent if isinstance(r, Chat)]
-        return chat
-
-    def block(self, text: str, index: int = 0) -> None:
-        self.session.handle(Block(self.turn.id, index, text, 32, 4, 4, 0, 0.1, 0.2))
-
-    def done(self, text: str, reason: str = "end") -> None:
-        self.session.handle(Done(self.turn.id, reason, text, {"tokens": 32, "forwards": 4}))
-
-    def error(self, kind: str, **more: Any) -> None:
-        self.session.handle(Error(kind, "It failed.", id=self.turn.id, **more))
-
-    def saved(self) -> list[tuple[str, str, str | None]]:
-        (chat,) = self.store.chats()
-        return [(m.role, m.content, m.reason) for m in self.store.messages(chat.id)]
 
 
 def test_a_question_and_its_answer() -> None:
@@ -183,16 +121,16 @@ def test_messages_of_an_answer_that_is_over_are_dropped() -> None:
     assert bench.turn.answer.content == ""
 
 
-def test_again_keeps_the_earlier_answer_and_sends_the_latest() -> None:
+def test_again_keeps_the_earlier_answer_as_a_version_and_sends_the_latest() -> None:
     bench = Bench().ready()
     bench.session.ask("One")
     bench.done("First")
     bench.session.again()
     bench.done("Second")
     talk = bench.session.conversation
-    assert [e.content for e in talk.entries] == ["One", "First", "Second"]
-    assert talk.attempt(talk.entries[1]) == (1, 2)
-    assert talk.attempt(talk.entries[2]) == (2, 2)
+    assert [e.content for e in talk.entries] == ["One", "Second"]
+    assert (talk.entries[1].version, talk.entries[1].versions) == (2, 2)
+    assert [m.content for m in bench.store.versions(talk.entries[1].id or 0)] == ["First", "Second"]
     bench.sent.clear()
     bench.session.ask("Two")
     assert [m["content"] for m in bench.chat.messages] == ["One", "Second", "Two"]
@@ -207,12 +145,12 @@ def test_a_prompt_that_does_not_fit_comes_back_whole() -> None:
     bench.session.ask("Fits")
     bench.done("Yes")
     bench.session.ask("Far too long")
-    bench.error("prompt_too_long", hint="Shorten it.", counts={"prompt": 2100, "context": 2048})
+    bench.error("prompt_too_long", counts={"prompt": 2100, "context": 2048})
     assert bench.view.names[-2:] == ["turn_unsent", "problem"]
     (problem,) = bench.view.problems
     assert "2,100 tokens" in problem.message
     assert "holds 2,048" in problem.message
-    assert problem.hint == "Shorten it."
+    assert problem.actions == ("fit", "move")
     talk = bench.session.conversation
     assert [e.content for e in talk.entries] == ["Fits", "Yes"]
     assert bench.saved()[-1] == ("user", "Far too long", "unsent")

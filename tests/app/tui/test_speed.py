@@ -1,8 +1,13 @@
 """The Speed tab: what it says of an answer, and the tab itself."""
 
+import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
+from app.bench.result import read_result
+from app.paths import paths
 from app.store import Store
 from app.tui import speed
 from app.tui.panel import Row
@@ -105,3 +110,73 @@ async def test_the_tab_follows_the_chat(tmp_path: Path) -> None:
         await shown.shows("Answer 1 of 2")
         await shown.press("f1")
         await shown.shows("older answer")
+
+
+async def test_a_benchmark_is_measured_stopped_and_saved(tmp_path: Path) -> None:
+    script = Script(pace=0.001)
+    for _ in range(60):
+        script = script.answer("Together: 85")
+    async with window(script.write(tmp_path / "t"), store=Store.open(None)) as shown:
+        await shown.ready()
+        await shown.press("f3")
+        await shown.shows("No answer yet")
+        await shown.press("b")
+        await shown.shows("Done.")
+        for words in ("tok/s (decode)", "p50", "careful", "12 prompts"):
+            assert words in shown.text
+        await shown.press("e")
+        await shown.until(lambda: list(paths().exports.glob("bench-*.json")))
+        (path,) = paths().exports.glob("bench-*.json")
+        result = read_result(path)
+        assert [len(run.samples) for run in result.runs] == [12, 12, 12]
+        assert not result.interrupted
+        await shown.press("escape")
+        await shown.shows("esc chat")
+
+
+async def test_one_question_with_every_preset(tmp_path: Path) -> None:
+    script = Script(pace=0.001)
+    for _ in range(30):
+        script = script.answer("Together: 85")
+    async with window(script.write(tmp_path / "t"), store=Store.open(None)) as shown:
+        await shown.ready()
+        await shown.ask("What is 47 + 38?")
+        await shown.answered()
+        await shown.press("f3")
+        await shown.shows("Answer 1 of 1")
+        await shown.press("e")
+        await shown.until(lambda: list(paths().exports.glob("answer-*.svg")))
+        (saved,) = paths().exports.glob("answer-*.json")
+        assert json.loads(saved.read_text())["tokens"] > 0
+        await shown.press("c")
+        await shown.shows("Done.")
+        run = shown.app.screen._run  # type: ignore[attr-defined]
+        assert {r.label: len(r.samples) for r in run.result.runs} == {
+            "speed": 3, "quality": 3, "careful": 3
+        }  # fmt: skip
+        assert set(run.answers.values()) == {"Together: 85"}
+
+
+async def test_a_benchmark_ends_with_the_engine_and_leaves_it_to_the_chat(tmp_path: Path) -> None:
+    script = Script(pace=0.05)
+    for _ in range(30):
+        script = script.answer("Together: 85")
+    async with window(script.write(tmp_path / "t"), store=Store.open(None)) as shown:
+        await shown.ready()
+        await shown.press("f3")
+        await shown.shows("No answer yet")
+        await shown.press("b")
+        await shown.shows("answer 2 of")
+        await shown.press("escape")
+        await shown.shows("Stopped")
+        await shown.press("escape", "escape")
+        await shown.ask("Hello")
+        await shown.answered()
+        await shown.press("f3")
+        await shown.shows("Answer 1 of 1")
+        await shown.press("b")
+        await shown.shows("answer 2 of")
+        pid = shown.app.link.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await shown.shows("The engine stopped")

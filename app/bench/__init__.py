@@ -1,0 +1,1 @@
+"""The benchmark: prompts, measured answers, figures, comparisons. No torch, no printing."""
