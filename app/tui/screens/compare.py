@@ -12,6 +12,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.widgets import Static
 
 from app.run_watch import RunWatch
@@ -146,7 +147,7 @@ class CompareScreen(WorkScreen):
             lambda width: words.table_rows(data, width) if data else _waiting(width)
         )
         title = f"Before and after {printable(self.seen.name)}"
-        self.query_one("#compare-table").border_title = title
+        self.query_one("#compare-table").border_title = Content(title)
         shown = words.items(data, self._kind)
         item = shown[self._at] if self._at < len(shown) else None
         place = f"Prompt {self._at + 1} of {len(shown)}" if shown else "No prompt"

@@ -6,6 +6,7 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
@@ -44,7 +45,7 @@ class ExportScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="window -small") as window:
-            window.border_title = f"Export {printable(self._watch.name)}"
+            window.border_title = Content(f"Export {printable(self._watch.name)}")
             yield Choice("write  ", self._forms, id="export-form")
             yield PathField(placeholder="a new folder", id="export-to")
             yield Static("", id="note", markup=False)

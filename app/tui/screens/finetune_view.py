@@ -7,10 +7,12 @@ from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.widgets import Input, Static
 
 from app.completion import expanded
 from app.paths import paths
+from app.text import printable
 from app.tui import setup_words
 from app.tui.screens.working import WorkScreen
 from app.tui.setup import TRAINS, Setup, prompts
@@ -181,7 +183,8 @@ class FinetuneView(WorkScreen):
             ("plan", setup_words.fit_rows), ("about", setup_words.recipe_rows),
         ):  # fmt: skip
             self.query_one(f"#tune-{id}", GrowingRows).fill(partial(write, setup))
-        self.query_one("#tune-recipe").border_title = f"{TITLES['recipe']} for {self.model}"
+        title = f"{TITLES['recipe']} for {printable(self.model)}"
+        self.query_one("#tune-recipe").border_title = Content(title)
         self.show_state()
         self.refresh_bindings()
 

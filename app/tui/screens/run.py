@@ -13,6 +13,7 @@ import psutil
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 
 from app.run_watch import RunWatch
 from app.runs import delete_run, log_tail
@@ -205,7 +206,7 @@ class RunScreen(WorkScreen):
         words = run_words.notice(watch)
         self.query_one("#run-notice").display = bool(words)
         self._fill("notice", lambda width: wrapped(words, width, "warning"))
-        self.query_one("#run-now").border_title = printable(watch.name)
+        self.query_one("#run-now").border_title = Content(printable(watch.name))
         self.show_state()
         self.refresh_bindings()
 

@@ -4,6 +4,7 @@ the shell's own commands as child processes."""
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -23,7 +24,7 @@ from finetune.prompts import read_prompts
 from finetune.runs import Status
 from tests.app.training import add, check, make_run, of_process, trainer, update, whole_state
 from tests.app.tui.driver import Window, window
-from tests.app.tui.recording import Script
+from tests.app.tui.recording import READY, Script
 
 SIZES = [(100, 30), (80, 24), (60, 20)]
 
@@ -100,6 +101,22 @@ async def test_deleting_wants_the_key_twice(trace: Path) -> None:
         await shown.shows("No runs yet")
 
 
+async def test_a_runs_name_is_text(trace: Path) -> None:
+    run = make_run("[red]sums[", updates=5)
+    (run.path / "checkpoints" / "000005").mkdir(parents=True)
+    run.write_status(Status("done", update=5, updates=5, best=5))
+    (run.path / "compare.json").write_text(json.dumps({"update": 5}))
+    async with window(trace, store=Store.open(None)) as shown:
+        await open_tab(shown)
+        await shown.shows("[red]sums[")
+        await shown.press("enter")
+        await shown.shows("\u2500[red]sums[\u2500")
+        await shown.press("c")
+        await shown.shows("Before and after [red]sums[")
+        await shown.press("e")
+        await shown.shows("Export [red]sums[")
+
+
 async def test_only_fixed_and_only_broken(trace: Path) -> None:
     run = make_run()
     (run.path / "checkpoints" / "000005").mkdir(parents=True)
@@ -172,6 +189,25 @@ async def test_an_answer_is_kept_and_offered(trace: Path) -> None:
         field = shown.app.screen.query_one("#tune-path", Input)
         await shown.until(lambda: field.value == str(paths().kept))
         await shown.shows("1 prompt can be used")
+
+
+async def test_a_run_gets_the_card_and_the_next_message_the_engine(tmp_path: Path) -> None:
+    script = Script(ready=replace(READY, device="cuda:0"), pace=0.001)
+    trace = script.answer("One").answer("Two", hold=0).write(tmp_path / "t")
+    async with window(trace, store=Store.open(None)) as shown:
+        await shown.ready()
+        await open_tab(shown)
+        tab = shown.app.screen
+        assert isinstance(tab, FinetuneScreen)
+        assert tab.make_room()
+        await shown.until(lambda: shown.app.link.pid is None)
+        await shown.press("escape")
+        await shown.ask("again")
+        await shown.answered()
+        await shown.ask("more")
+        await shown.writing(0)
+        assert not tab.make_room()
+        assert shown.app.link.pid is not None
 
 
 async def test_setting_up_from_nothing(trace: Path) -> None:
