@@ -14,6 +14,8 @@ from finetune.prompts import read_prompts
 from finetune.runs import RunError, RunFolder, RunInfo, Status
 
 Event = Mapping[str, Any]
+MOST_BYTES = 8 << 20
+"""Of a file of prompts that is read where a screen is drawn: a larger one would be felt."""
 
 
 class RunWatch:
@@ -66,7 +68,8 @@ class RunWatch:
         """What the prompt of this id asks; nothing where it is not known."""
         if self._questions is None:
             try:
-                found = read_prompts(self.run.prompts).prompts
+                small = self.run.prompts.stat().st_size <= MOST_BYTES
+                found = read_prompts(self.run.prompts).prompts if small else ()
             except OSError:
                 found = ()
             self._questions = {prompt.id: prompt.question for prompt in found}
