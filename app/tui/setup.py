@@ -61,6 +61,12 @@ class Setup:
         """Another recipe: what it takes is not known any more."""
         self.plan = self.step = None
 
+    def about(self, part: str) -> tuple[object, ...]:
+        """What a result of this name is about: when that is another by now, it is of no use."""
+        recipe = (self.recipe, self.train) if part in ("plan", "step") else ()
+        length = (self.updates, self.seed) if part == "step" else ()
+        return (self.path, self._stamp, *recipe, *length)
+
     @property
     def stale(self) -> bool:
         """Whether the file has changed since it was taken, in the chat or in an editor."""

@@ -151,8 +151,9 @@ class FinetuneScreen(FinetuneView):
         """Another run has other keys."""
         event.stop()
         marked = self.query_one(RunList).marked
-        if marked is None or marked.run.path != self._doomed:
+        if self._doomed is not None and (marked is None or marked.run.path != self._doomed):
             self._doomed = None
+            self.note("")
         self.refresh_bindings()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -178,7 +179,7 @@ class FinetuneScreen(FinetuneView):
             return
         if self._doomed != marked.run.path:
             self._doomed = marked.run.path
-            self.say(f"Once more deletes {printable(marked.name)} and its checkpoints for good.")
+            self.note(f"Once more deletes {printable(marked.name)} and its checkpoints for good.")
             return
         try:
             delete_run(marked.run)
@@ -187,7 +188,7 @@ class FinetuneScreen(FinetuneView):
             return
         self._doomed = None
         self.look_outside()
-        self.show_state()
+        self.note("")
 
     # --- drawing ------------------------------------------------------------------------------
 

@@ -107,7 +107,7 @@ class FinetuneView(WorkScreen):
                 self.setup.updates = value or None
             else:
                 self.setup.seed = value or 0
-            self.setup.changed()
+            self.setup.step = None  # another length; memory is the same
             self.show()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -130,6 +130,7 @@ class FinetuneView(WorkScreen):
     def use(self, path: str) -> None:
         """Another file of prompts."""
         self.setup.take_path(path)
+        self.note("")
         field = self.query_one(PathField)
         field.value = path
         field.cursor_position = len(path)  # a long path shows its end, which tells files apart
@@ -149,10 +150,10 @@ class FinetuneView(WorkScreen):
 
     def took(self, part: str) -> Callable[[Any], None]:
         """What to do with a result: keep it, show it, go on."""
-        path = self.setup.path
+        about = self.setup.about(part)
 
         def take(result: Any) -> None:
-            if path == self.setup.path and isinstance(result, dict):
+            if about == self.setup.about(part) and isinstance(result, dict):
                 setattr(self.setup, part, result)
                 self.show()
             self.go_on()

@@ -60,7 +60,6 @@ class RunScreen(WorkScreen):
         super().__init__()
         self.seen = RunWatch(run)
         self._doomed = False
-        self._asked = ""
 
     def body(self) -> ComposeResult:
         with VerticalScroll(id="run-body", can_focus=False):
@@ -89,14 +88,13 @@ class RunScreen(WorkScreen):
     def look_outside(self) -> None:
         """What is new in the folder; a process that is gone shows with the next look."""
         if self.seen.look():
-            self._asked = ""
+            self._doomed = False
+            self.note("")
             self._show()
 
     def idle_words(self) -> tuple[str, bool]:
         """Where it runs, or how it ended."""
         status = self.seen.status
-        if self._asked:
-            return self._asked, False
         if status.alive:
             paused = status.state == "paused"
             words = "is paused; p goes on" if paused else "goes on when this window closes"
@@ -131,8 +129,7 @@ class RunScreen(WorkScreen):
             self.complain(str(error))
             return
         told = "go on" if word == "go" else word
-        self._asked = f"The run was asked to {told}; it obeys after the update in progress."
-        self.show_state()
+        self.note(f"The run was asked to {told}; it obeys after the update in progress.")
 
     def action_resume(self) -> None:
         """Go on in another process."""
@@ -144,7 +141,7 @@ class RunScreen(WorkScreen):
         """Twice."""
         if not self._doomed:
             self._doomed = True
-            self.say("Once more deletes this run and all its checkpoints for good.")
+            self.note("Once more deletes this run and all its checkpoints for good.")
             return
         try:
             delete_run(self.seen.run)

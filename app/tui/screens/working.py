@@ -22,6 +22,7 @@ class WorkScreen(TabScreen):
         self._began = 0.0
         self._progress: Progress | None = None
         self._number = 0
+        self._note = ("", False)
 
     def on_mount(self) -> None:
         """The clock of what is going on, and of what happens outside."""
@@ -43,6 +44,7 @@ class WorkScreen(TabScreen):
         sentence (None: say it)."""
         self._number += 1
         self._working, self._began, self._progress = words, time.monotonic(), None
+        self._note = ("", False)
         self.run_worker(
             self._work(self._number, arguments, done, failed or self.complain),
             group="job", exclusive=True,
@@ -68,13 +70,18 @@ class WorkScreen(TabScreen):
         self._rest()
 
     def complain(self, sentence: str) -> None:
-        """Say what went wrong until something else is to be said."""
-        self.say(printable(sentence), alert=True)
+        """Say what went wrong."""
+        self.note(printable(sentence), alert=True)
+
+    def note(self, words: str, *, alert: bool = False) -> None:
+        """Say something in place of `idle_words` until the next work or note; "" is no note."""
+        self._note = (words, alert)
+        self.show_state()
 
     def show_state(self) -> None:
         """What is going on; `idle_words` when nothing is."""
         if not self.busy:
-            words, alert = self.idle_words()
+            words, alert = self._note if self._note[0] else self.idle_words()
             self.say(words, alert=alert)
             return
         progress = self._progress

@@ -1,6 +1,7 @@
 """What the Finetune tab says, from the folders of runs and the JSON of commands."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,6 +155,27 @@ def test_what_is_missing_before_a_run() -> None:
     assert "checks need 4" in said(setup_words.recipe_rows(setup, 90))[0]
     setup.trouble = "It cannot be read."
     assert setup.missing() == "It cannot be read."
+
+
+def test_a_result_is_about_what_it_was_asked_of(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text("1")
+    setup = Setup(str(path))
+    parts = ("checked", "trial", "plan", "step")
+    before = [setup.about(part) for part in parts]
+    setup.updates = 7
+    assert [setup.about(part) == was for part, was in zip(parts, before, strict=True)] == [
+        True, True, True, False,
+    ]  # fmt: skip
+    setup.train = "full"
+    assert [setup.about(part) == was for part, was in zip(parts, before, strict=True)] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    assert not setup.stale
+    path.write_text("1 and more")
+    assert setup.stale
+    setup.take_path(str(path))
+    assert not any(setup.about(part) == was for part, was in zip(parts, before, strict=True))
 
 
 def test_a_frame_holds_all_points_and_no_impossible_ones() -> None:
