@@ -1,11 +1,12 @@
 """One answer's engine events as protocol messages, and its figures as `ask --json` prints them."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from app.protocol import Block, Done, Step
+from app.steps import Picture, changes
 from engine.events import (
     PROTECTED,
     UNDECIDED,
@@ -17,7 +18,7 @@ from engine.events import (
     StepEvent,
 )
 
-Told = tuple[float, Block | Done | Callable[[], Step]]
+Told = tuple[float, Done | Callable[[], Step] | Callable[[], Block]]
 
 NO_STATS = Stats(
     tokens=0, forwards=0, steps=0, commits=0, fused=0, edits=0, waste_tokens=0, prefill_tokens=0,
@@ -95,10 +96,12 @@ class Narrator:
         self._tokenizer = tokenizer
         self._conditions = conditions
         self._finished_tokens = 0
+        self._open: list[StepEvent] = []
 
     def tell(self, event: Event) -> Told:
         """When it happened (seconds since the request), and the message or how to make it."""
         if isinstance(event, StepEvent):
+            self._open.append(event)
             return event.seconds, self.step(event)
         if isinstance(event, BlockEvent):
             return event.seconds, self.block(event)
@@ -125,24 +128,34 @@ class Narrator:
 
         return make
 
-    def block(self, event: BlockEvent) -> Block:
-        """The message of a final block."""
+    def block(self, event: BlockEvent) -> Callable[[], Block]:
+        """How to make the message of a final block; telling its steps is the costly part, which
+        is not the engine's to wait for."""
         self._finished_tokens += len(event.token_ids)
-        stats = event.stats
-        return Block(
-            id=self._id,
-            index=event.block,
-            text=event.text,
-            tokens=stats.tokens,
-            steps=stats.steps,
-            forwards=stats.forwards,
-            commits=stats.commits,
-            seconds=stats.seconds,
-            elapsed=event.seconds,
-            unmasked_per_step=list(stats.unmasked_per_step),
-            edits_per_step=list(stats.edits_per_step),
-            measured=not self.slowed,
-        )
+        mine = [step for step in self._open if step.block == event.block]
+        self._open = [step for step in self._open if step.block > event.block]
+        stats, measured = event.stats, not self.slowed
+
+        def make() -> Block:
+            pictures = [Picture(step.seconds, step.forwards, _rows(step)) for step in mine]
+            return Block(
+                id=self._id,
+                index=event.block,
+                text=event.text,
+                tokens=stats.tokens,
+                steps=stats.steps,
+                forwards=stats.forwards,
+                commits=stats.commits,
+                seconds=stats.seconds,
+                elapsed=event.seconds,
+                unmasked_per_step=list(stats.unmasked_per_step),
+                edits_per_step=list(stats.edits_per_step),
+                measured=measured,
+                positions=len(mine[0].states) if mine else 0,
+                changes=changes(pictures, lambda slot: self._tokenizer.token_text(slot[0])),
+            )
+
+        return make
 
     def done(self, event: FinishEvent) -> Done:
         """The message that ends the answer."""
@@ -162,18 +175,21 @@ class Narrator:
 
     def _slots(self, event: StepEvent) -> list[list[Any]]:
         """One [token id, text, confidence, state] a position; undecided positions have no text."""
-        rows: Sequence[tuple[int, float, str]] = list(
-            zip(event.token_ids, event.confidences, event.states, strict=True)
+        rows = _rows(event)
+        for row in rows:
+            if row[3] != UNDECIDED:
+                row[1] = self._tokenizer.token_text(row[0])
+        return rows
+
+
+def _rows(event: StepEvent) -> list[list[Any]]:
+    """The slots of a step without their texts."""
+    return [
+        [token, "", round(confidence, 4) if math.isfinite(confidence) else 0.0, state]
+        for token, confidence, state in zip(
+            event.token_ids, event.confidences, event.states, strict=True
         )
-        return [
-            [
-                token,
-                "" if state == UNDECIDED else self._tokenizer.token_text(token),
-                round(confidence, 4) if math.isfinite(confidence) else 0.0,
-                state,
-            ]
-            for token, confidence, state in rows
-        ]
+    ]
 
 
 def _block_figures(block: BlockStats) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def facts(file: SettingsFile, engine: str, screen: str, notice: str | None) -> s
         "Notices": "\n".join([*file.notices, *([notice] if notice else [])]) or "none",
     }
     text = "\n".join(f"{name}: {_indented(value)}" for name, value in rows.items())
-    return clean(f"{text}\n\n{all_tails(TAIL)}")
+    return clean(f"{text}\n\n{all_tails(TAIL, with_folder=False)}")
 
 
 def clean(text: str) -> str:

@@ -7,6 +7,7 @@ sentence before anything of it reaches the store.
 import contextlib
 import json
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,6 +22,8 @@ from app.text import printable
 
 FORMAT = "orl-chat chats"
 VERSION = 1
+ENDINGS = (".md", ".json")
+NAME_LENGTH = 40
 NAMES = {"user": "You", "assistant": "orl-chat", "system": "System"}
 
 Moment = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
@@ -112,6 +115,23 @@ def read(path: Path) -> tuple[ChatRecord, ...]:
         raise ChatFileError(f"{path} {_refusal(data, error)}") from error
 
 
+def as_text(chats: Sequence[ChatRecord], path: Path) -> str:
+    """`chats` in the format that a name ends in. Raises ChatFileError for another ending."""
+    if path.suffix.lower() not in ENDINGS:
+        raise ChatFileError(f"{path} must end in .md (to read) or .json (to import again).")
+    return to_json(chats) if path.suffix.lower() == ".json" else to_markdown(chats)
+
+
+def free_name(title: str, folder: Path, ending: str) -> Path:
+    """A file in `folder` named after a chat, where there is nothing yet."""
+    name = re.sub(r"\W+", "-", printable(title)).strip("-_")[:NAME_LENGTH].strip("-_") or "chat"
+    path, number = folder / f"{name}{ending}", 1
+    while os.path.exists(path):
+        number += 1
+        path = folder / f"{name}-{number}{ending}"
+    return path
+
+
 def save(text: str, path: Path) -> None:
     """Write a new file, readable by its owner alone. Raises ChatFileError, also where there
     already is something under that name: a chat is never written over a file."""
@@ -128,6 +148,21 @@ def save(text: str, path: Path) -> None:
         with contextlib.suppress(OSError):
             path.unlink()
         raise ChatFileError(f"{path} cannot be written ({error.strerror}).") from error
+
+
+def imported(read: int, new: int) -> str:
+    """What became of the chats of a file, of which `new` were not here yet, in words."""
+    if not read:
+        return "There is no chat in that file."
+    if not new:
+        return f"{_chats(read)} were here already." if read > 1 else "That chat was here already."
+    old = read - new
+    here = f"; {old:,} of the file {'were' if old > 1 else 'was'} here already" if old else ""
+    return f"Imported {_chats(new)}{here}."
+
+
+def _chats(number: int) -> str:
+    return f"{number:,} chat" + ("s" if number != 1 else "")
 
 
 def _compact(chat: ChatRecord) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from app.cli_bench import register as register_bench
+from app.cli_chats import register as register_chats
 from app.cli_kernels import register as register_kernels
 from app.cli_models import register as register_models
 from app.cli_prompts import register as register_prompts
@@ -97,6 +98,9 @@ def _version(asked: bool) -> None:
 def chat(
     context: typer.Context,
     model: Model = None,
+    mouse: Annotated[
+        bool, typer.Option("--mouse/--no-mouse", help="Leave the mouse to the terminal.")
+    ] = True,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
     ] = False,
@@ -106,20 +110,27 @@ def chat(
     Without a command the terminal program starts.
     """
     if context.invoked_subcommand is None:
-        _end(lambda: _chat(model))
+        _end(lambda: _chat(model, mouse=mouse))
 
 
-def _chat(model: str | None) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise CommandError(
-            "The terminal program needs a terminal; without one use: orl-chat ask PROMPT"
-        )
-    from app.logs import log_to_file
-    from app.paths import paths
+def _chat(model: str | None, *, mouse: bool) -> int:
+    _need_terminal("orl-chat ask PROMPT")
     from app.tui.app import run as run_terminal
 
+    return run_terminal(model, mouse=mouse)
+
+
+def _need_terminal(otherwise: str) -> None:
+    """Before a screen is drawn: a terminal that can show it, and a log for what goes wrong."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CommandError(f"The terminal program needs a terminal; without one use: {otherwise}")
+    from app.logs import log_to_file
+    from app.paths import paths
+    from app.terminal import refusal
+
+    if (why := refusal(otherwise)) is not None:
+        raise CommandError(why)
     log_to_file(paths().log)
-    return run_terminal(model)
 
 
 @app.command()
@@ -249,10 +260,16 @@ def paths() -> None:
 def replay(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="A file that --trace wrote.")],
     speed: Annotated[float, typer.Option(help="2 is twice as fast as it was.")] = 1.0,
+    tui: Annotated[bool, typer.Option("--tui", help="Step by step, in a window.")] = False,
 ) -> None:
     """Play a recorded answer, with its timing and its numbers."""
 
     def command() -> int:
+        if tui:
+            _need_terminal("orl-chat replay TRACE")
+            from app.tui.replay_app import run as run_replay
+
+            return run_replay(trace)
         from app.commands.replay import replay as play
 
         return play(trace, speed)
@@ -270,6 +287,7 @@ def _settings() -> Any:
     return file.settings
 
 
+register_chats(app)
 register_bench(app, _settings)
 register_models(app, _settings)
 register_prompts(app, lambda: str(_settings().model))

@@ -20,9 +20,12 @@ from engine.machine.facts import Card
 from engine.machine.memory_plan import MINI, UNQUANTISED, Fit, weight_bytes
 from engine.machine.room import gib, quantised_in
 from engine.machine.self_test import self_test
+from finetune.plan import usual_run
 
 MARKS = {"ok": "ok", "warn": "!", "no": "NO"}
 WIDTH = 100
+DEFAULT = Large(finetuning=usual_run)
+"""The checkpoint that the program is made for."""
 FILES = ("Demo model", "Large model", "Disk", "Settings", "Chats")
 """Rows that name folders of this user."""
 
@@ -102,15 +105,16 @@ def large_of(model: str) -> Large:
     """What `model` takes: by its own config where it is on this machine, by LLaDA2.1-mini's where
     it is one of the known repositories. Anything else counts as the default checkpoint."""
     if model == DEFAULT_REPO:
-        return Large()
+        return DEFAULT
     try:
         found = resolve_model(model)
         config, quantised = ModelConfig.from_pretrained(found.path), quantised_in(found.path)
     except CheckpointError:
         if model in KNOWN:
-            return Large(f"{model.partition('/')[2]} in bf16", MINI, UNQUANTISED)
-        return Large()
-    return Large(f"{found.name} in NVFP4" if quantised else found.name, config, quantised)
+            return Large(f"{model.partition('/')[2]} in bf16", MINI, UNQUANTISED, usual_run)
+        return DEFAULT
+    name = f"{found.name} in NVFP4" if quantised else found.name
+    return Large(name, config, quantised, usual_run)
 
 
 def _mend(model: str, hardware: Hardware) -> str:

@@ -125,6 +125,7 @@ class Process:
             start.repo,
             start.revision,
             self.token,
+            keep_token=start.keep_token,
             limits=limits,
             control=self.control,
             emit=self.sender.send,

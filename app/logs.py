@@ -62,7 +62,9 @@ def tail(path: Path, size: int) -> str:
     return whole.strip() or "(empty)"
 
 
-def all_tails(size: int = TAIL) -> str:
+def all_tails(size: int = TAIL, *, with_folder: bool = True) -> str:
     """The end of both logs, under their names."""
     logs = (paths().log, paths().engine_log)
-    return "\n\n\n".join(f"{path}\n\n{tail(path, size)}" for path in logs)
+    names = [str(path) if with_folder else path.name for path in logs]
+    tails = [tail(path, size) for path in logs]
+    return "\n\n\n".join(f"{name}\n\n{text}" for name, text in zip(names, tails, strict=True))

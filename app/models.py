@@ -7,6 +7,7 @@ import importlib.resources
 import json
 import os
 import re
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +45,9 @@ def resolve_model(model: str, can_chat: Callable[[], bool] | None = None) -> Mod
     if not model:
         raise CheckpointError("There is no folder without a name; name one, or 'demo'.")
     path = Path(os.path.expanduser(model))  # Path.expanduser raises for a user there is not
-    if path.is_dir():
+    if (found := _is_folder(path)) is True:
         return ModelFolder(path.resolve().name, path)
-    if path.exists():
+    if found is False:
         raise CheckpointError(f"{model} is a file; name the folder that holds the checkpoint.")
     if not is_repo(model):
         raise CheckpointError(f"There is no folder {model!r}; name a checkpoint folder or 'demo'.")
@@ -90,9 +91,9 @@ def check_folder(text: str) -> Path:
         CheckpointError: in one sentence.
     """
     path = Path(os.path.abspath(os.path.expanduser(text)))
-    if path.is_file():
+    if (found := _is_folder(path)) is False:
         raise CheckpointError(f"{path} is a file; name the folder that holds it.")
-    if not path.is_dir():
+    if found is None:
         raise CheckpointError(f"There is no folder {path}.")
     if (lack := missing_from(path)) is not None:
         raise CheckpointError(f"{path} {lack}{_nearby(path)}.")
@@ -100,11 +101,24 @@ def check_folder(text: str) -> Path:
     return path
 
 
+def _is_folder(path: Path) -> bool | None:
+    """Whether a folder is there; False is something else, None nothing.
+
+    Raises CheckpointError where the system does not let us look.
+    """
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a zero in the name
+        return None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be opened: {error.strerror}.") from error
+
+
 def _nearby(path: Path) -> str:
     """Where the checkpoint may be instead: people name the folder above it, or the hub cache's."""
     for pattern in ("*", "snapshots/*"):
         for inner in sorted(path.glob(pattern)):
-            if inner.is_dir() and is_whole(inner):
+            if is_whole(inner):
                 return f"; a checkpoint is in {inner}"
     return ""
 

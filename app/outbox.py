@@ -4,6 +4,7 @@ reads slowly never delays the engine, and step messages sampled on the way.
 Of the steps given to `sample`, at most RATE a second are sent and the newest wins; a message given
 to `put` (a block, say) replaces the step that waits before it. An answer's `last` message brings
 its newest step with it, so that the picture that stays is the final one. Only sent steps are built.
+No step is lost for that: all come with their final block, as what they changed (`app/steps.py`).
 """
 
 import threading
@@ -25,7 +26,7 @@ class Outbox:
         self._file = file
         self._on_broken = on_broken
         self._changed = threading.Condition()
-        self._queue: deque[EngineMessage | Callable[[], Step]] = deque()
+        self._queue: deque[EngineMessage | Callable[[], EngineMessage]] = deque()
         self._step: Callable[[], Step] | None = None
         self._newest: Callable[[], Step] | None = None  # of the answer, while it is not sent
         self._step_due = 0.0
@@ -33,7 +34,7 @@ class Outbox:
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
 
-    def put(self, message: EngineMessage | Callable[[], Step]) -> None:
+    def put(self, message: EngineMessage | Callable[[], EngineMessage]) -> None:
         """Send in order; a step that still waits to be sampled is superseded."""
         with self._changed:
             self._step = None
@@ -72,7 +73,7 @@ class Outbox:
                 self._on_broken()
                 return
 
-    def _next(self) -> EngineMessage | Callable[[], Step] | None:
+    def _next(self) -> EngineMessage | Callable[[], EngineMessage] | None:
         """The next thing to write, None at the end; waits."""
         with self._changed:
             while True:

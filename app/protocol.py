@@ -88,7 +88,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Block:
-    """A final block and the text it adds; the figures are `engine.events.BlockStats`."""
+    """A final block and the text it adds; the figures are `engine.events.BlockStats`. `changes`
+    tells every one of its steps, over `positions` slots; `app/steps.py` writes and reads it."""
 
     type: ClassVar[str] = "block"
     id: str
@@ -103,6 +104,8 @@ class Block:
     unmasked_per_step: list[int] = field(default_factory=list)
     edits_per_step: list[int] = field(default_factory=list)
     measured: bool = True
+    positions: int = 0
+    changes: list[list[Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,13 @@ Recorded answers are given in turn, whatever is asked. Stop, slow motion and sam
 an engine; numbers are the recorded ones.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from app.control import Control
 from app.outbox import Outbox
 from app.protocol import Block, Chat, Done, EngineMessage, Loading, LoadModel, Ready, Step
+from app.steps import Picture, changes
 from app.trace import RecordedAnswer, Recording, play
 
 STAND_IN = Ready(
@@ -63,6 +65,7 @@ class _Telling:
         self._outbox = outbox
         self._control = control
         self._blocks: list[Block] = []
+        self._open: list[Step] = []
         self._slowed = False
 
     def wait(self, seconds: float) -> bool:
@@ -78,7 +81,10 @@ class _Telling:
         if self._slowed and "measured" in fields:
             fields["measured"] = False
         message = type(message)(**fields)
+        if isinstance(message, Step):
+            self._open.append(message)
         if isinstance(message, Block):
+            message = self._with_changes(message)
             self._blocks.append(message)
         if isinstance(message, Step) and self._control.pace > 0:
             self._outbox.put(message)
@@ -90,6 +96,15 @@ class _Telling:
             self._outbox.last(message)
         else:
             self._outbox.put(message)
+
+    def _with_changes(self, block: Block) -> Block:
+        """A block that tells its steps, as an engine's does; from the recorded ones if need be."""
+        mine = [step for step in self._open if step.block == block.index]
+        self._open = [step for step in self._open if step.block > block.index]
+        if block.changes or not mine:
+            return block
+        pictures = [Picture(step.seconds, step.forwards, step.slots) for step in mine]
+        return replace(block, positions=len(mine[0].slots), changes=changes(pictures))
 
     def stopped(self, answer: RecordedAnswer) -> Done:
         """The end of an answer that was stopped, with the figures of the blocks played."""

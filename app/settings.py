@@ -51,9 +51,12 @@ class Settings(BaseSettings):
     seed: int | None = Field(None, ge=0, lt=1 << 64)
     system: str = ""
     block_view: Literal["live", "slow", "off"] = "live"
+    block_layout: Literal["auto", "grid", "text"] = "auto"
+    confidence_colours: bool = True
     slow_steps_per_second: Number = Field(4.0, gt=0, le=60)
     theme: str = "textual-dark"
     ascii: bool = False
+    mouse: bool = True
     keys: dict[str, str] = Field(default_factory=dict)
     offline: bool = False
     endpoint: str | None = None

@@ -11,56 +11,17 @@ import json
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from app import store_records, store_search, store_tree
 from app.chat_files import ChatRecord
 from app.chat_settings import ChatSettings
 from app.store_file import StoreFile
+from app.store_rows import ChatSummary, Message, Prompt, message_of, one_line, summary_of
 from app.store_schema import NOT_SENT, StoreError
-from app.store_search import Hit
 from app.words import Search
 
 TITLE_LENGTH = 60
-PREVIEW_LENGTH = 80
-
-
-@dataclass(frozen=True)
-class ChatSummary:
-    """One row of the list of chats. `updated` is a Unix time; `messages` counts versions too;
-    `preview` opens the newest message; `hit` is what a search found in the messages."""
-
-    id: int
-    title: str
-    updated: float
-    messages: int
-    preview: str
-    hit: Hit | None = None
-
-
-@dataclass(frozen=True)
-class Message:
-    """One message. `reason` is None while an answer is unfinished; `stats` as in `ask --json`.
-    It is version number `version`, counted from 1, of `versions`."""
-
-    id: int
-    chat_id: int
-    role: str
-    content: str
-    created: float
-    reason: str | None
-    stats: dict[str, Any] | None
-    version: int = 1
-    versions: int = 1
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """An entry of the prompt library."""
-
-    name: str
-    content: str
 
 
 class Store(StoreFile):
@@ -77,20 +38,20 @@ class Store(StoreFile):
         now = time.time()
         values = (_text(title), now, now, settings.to_json() if settings else None)
         sql = "INSERT INTO chats (title, created, updated, settings) VALUES (?, ?, ?, ?)"
-        return self._write(lambda c: _inserted(c.execute(sql, values)))
+        return self._write(lambda c: store_records.inserted(c.execute(sql, values)))
 
     def chats(self, search: str = "", limit: int = 200) -> list[ChatSummary]:
         """The newest chats first: all, or those whose title or messages hold the words of `search`
         (see `app/words.py`), with the newest message that does."""
         looked_for = Search(_text(search))
         if not looked_for.parts:
-            rows = self._read(f"{_SUMMARY} ORDER BY c.updated DESC, c.id DESC LIMIT ?", (limit,))
-            return [_summary(row) for row in rows]
+            rows = self._read(f"{_LIVING} ORDER BY c.updated DESC, c.id DESC LIMIT ?", (limit,))
+            return [summary_of(row) for row in rows]
 
         def look(c: sqlite3.Connection) -> list[ChatSummary]:
             found = store_search.hits(c, looked_for, limit, indexed=self._indexed)
-            rows = (c.execute(f"{_SUMMARY} AND c.id = ?", (id,)).fetchone() for id in found)
-            return [_summary(row, found[row[0]]) for row in rows if row]
+            rows = (c.execute(f"{_LIVING} AND c.id = ?", (id,)).fetchone() for id in found)
+            return [summary_of(row, found[row[0]]) for row in rows if row]
 
         return self._reading(look)
 
@@ -109,6 +70,11 @@ class Store(StoreFile):
         """Bring a deleted chat back as it was; False when it is gone for good."""
         sql = "UPDATE chats SET deleted = NULL WHERE id = ?"
         return self._write(lambda c: c.execute(sql, (id,)).rowcount > 0)
+
+    def deleted_chats(self) -> list[ChatSummary]:
+        """What `restore_chat` can bring back, the last deleted first."""
+        rows = self._read(f"{_SUMMARY} WHERE c.deleted IS NOT NULL ORDER BY c.deleted DESC")
+        return [summary_of(row) for row in rows]
 
     def chat_settings(self, id: int) -> ChatSettings:
         """What a chat decides for itself; nothing for a chat that is gone."""
@@ -134,11 +100,11 @@ class Store(StoreFile):
             path = c.execute(store_tree.PATH, values).fetchall()
             return path + c.execute(store_tree.UNSENT, values).fetchall()
 
-        return [_message(row) for row in self._reading(look)]
+        return [message_of(row) for row in self._reading(look)]
 
     def versions(self, message_id: int) -> list[Message]:
         """All versions of a message, oldest first; empty for one that is gone."""
-        return [_message(row) for row in self._read(store_tree.SIBLINGS, (message_id,))]
+        return [message_of(row) for row in self._read(store_tree.SIBLINGS, (message_id,))]
 
     def answers(self, limit: int) -> list[Message]:
         """The newest answers of all chats that have figures, oldest first."""
@@ -148,7 +114,11 @@ class Store(StoreFile):
             " ORDER BY m.id DESC LIMIT ?",
             (limit,),
         )
-        return [_message(row) for row in reversed(rows)]
+        return [message_of(row) for row in reversed(rows)]
+
+    def questions(self, limit: int) -> list[str]:
+        """What the user sent last in all chats, oldest first."""
+        return [row[0] for row in reversed(self._read(store_tree.QUESTIONS, (limit,)))]
 
     def add_message(
         self, chat_id: int, role: str, content: str, *, after: int | None = None
@@ -164,7 +134,7 @@ class Store(StoreFile):
             id = store_tree.append(c, chat_id, role, content, after)
             _touch(c, id)
             if role == "user":
-                values = (_one_line(content, TITLE_LENGTH), chat_id)
+                values = (one_line(content, TITLE_LENGTH), chat_id)
                 c.execute("UPDATE chats SET title = ? WHERE id = ? AND title = ''", values)
             return id
 
@@ -235,7 +205,7 @@ class Store(StoreFile):
         """Keep a prompt; one of that name is replaced. Raises StoreError also without a name."""
         if not name.strip():
             raise StoreError("A prompt needs a name.")
-        values = (_one_line(_text(name), TITLE_LENGTH), _text(content))
+        values = (one_line(_text(name), TITLE_LENGTH), _text(content))
         sql = "INSERT OR REPLACE INTO prompts (name, content) VALUES (?, ?)"
         self._write(lambda c: c.execute(sql, values))
 
@@ -248,8 +218,9 @@ class Store(StoreFile):
         return self._reading(lambda c: store_records.collect(c, ids))
 
     def add_records(self, chats: Sequence[ChatRecord]) -> list[int]:
-        """Add chats from a file, all of them or none; the ids they have here."""
-        return self._write(lambda c: [store_records.add(c, chat) for chat in chats])
+        """Add those chats from a file that are not here as they are there, all of them or none;
+        the ids of the new ones."""
+        return self._write(lambda c: store_records.add_new(c, chats))
 
 
 _SUMMARY = (
@@ -257,19 +228,9 @@ _SUMMARY = (
     " (SELECT count(*) FROM messages m WHERE m.chat_id = c.id),"
     " (SELECT substr(m.content, 1, 400) FROM messages m WHERE m.chat_id = c.id"
     "  ORDER BY m.id DESC LIMIT 1)"
-    " FROM chats c WHERE c.deleted IS NULL"
+    " FROM chats c"
 )
-
-
-def _summary(row: Sequence[Any], hit: Hit | None = None) -> ChatSummary:
-    id, title, updated, count, last = row
-    return ChatSummary(id, title, updated, count, _one_line(last or "", PREVIEW_LENGTH), hit)
-
-
-def _message(row: Sequence[Any]) -> Message:
-    id, chat, role, content, created, reason, stats, version, versions = row
-    stats = store_records.stats(stats)
-    return Message(id, chat, role, content, created, reason, stats, version, versions)
+_LIVING = f"{_SUMMARY} WHERE c.deleted IS NULL"
 
 
 def _touch(connection: sqlite3.Connection, message_id: int) -> None:
@@ -279,15 +240,6 @@ def _touch(connection: sqlite3.Connection, message_id: int) -> None:
     )
 
 
-def _inserted(cursor: sqlite3.Cursor) -> int:
-    assert cursor.lastrowid is not None
-    return cursor.lastrowid
-
-
 def _text(text: str) -> str:
     """Text that SQLite takes: lone surrogates, which UTF-8 cannot hold, become "?"."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _one_line(text: str, length: int) -> str:
-    return " ".join(text.split())[:length]

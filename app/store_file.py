@@ -55,6 +55,10 @@ class StoreFile:
         with self._lock:
             self._connection.close()
 
+    def chat_ids(self) -> set[int]:
+        """Every chat in the file, those that can still be brought back among them."""
+        return {id for (id,) in self._read("SELECT id FROM chats")}
+
     def _purge(self, before: float) -> None:
         """Remove chats that were deleted before that Unix time; what cannot be removed now waits
         for the next start."""

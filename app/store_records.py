@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 from app.chat_files import ChatRecord, MessageRecord
@@ -10,22 +10,43 @@ from app.chat_settings import ChatSettings
 from app.store_schema import NOT_SENT
 
 
-def collect(connection: sqlite3.Connection, ids: Sequence[int] | None) -> list[ChatRecord]:
+def collect(connection: sqlite3.Connection, ids: Collection[int] | None) -> list[ChatRecord]:
     """The chats of `ids` that exist, all of them for None, oldest first."""
     rows = connection.execute(
         "SELECT id, title, created, updated, settings FROM chats WHERE deleted IS NULL ORDER BY id"
     ).fetchall()
-    return [_chat(connection, *row) for row in rows if ids is None or row[0] in ids]
+    wanted = None if ids is None else set(ids)
+    return [_chat(connection, *row) for row in rows if wanted is None or row[0] in wanted]
 
 
-def add(connection: sqlite3.Connection, chat: ChatRecord) -> int:
-    """Insert a chat with its messages; its id."""
+def add_new(connection: sqlite3.Connection, chats: Sequence[ChatRecord]) -> list[int]:
+    """Insert the chats that are not here yet; their ids."""
+    begun = {chat.created for chat in chats}
+    rows = connection.execute("SELECT id, created FROM chats").fetchall()
+    here = {_said(chat) for chat in collect(connection, {id for id, at in rows if at in begun})}
+    ids = []
+    for chat in chats:
+        if _said(chat) not in here:
+            ids.append(_add(connection, chat))
+            here.add(_said(chat))
+    return ids
+
+
+def _said(chat: ChatRecord) -> Hashable:
+    """What makes two chats the same: all but which versions are shown."""
+    messages = tuple(
+        (m.role, m.content, m.created, m.reason, json.dumps(m.stats), m.parent)
+        for m in chat.messages
+    )
+    return chat.title, chat.created, chat.settings, messages
+
+
+def _add(connection: sqlite3.Connection, chat: ChatRecord) -> int:
     cursor = connection.execute(
         "INSERT INTO chats (title, created, updated, settings) VALUES (?, ?, ?, ?)",
         (chat.title, chat.created, chat.updated, chat.settings.to_json()),
     )
-    chat_id = cursor.lastrowid
-    assert chat_id is not None
+    chat_id = inserted(cursor)
     ids: list[int] = []
     for message in chat.messages:
         cursor = connection.execute(
@@ -42,9 +63,14 @@ def add(connection: sqlite3.Connection, chat: ChatRecord) -> int:
                 message.chosen and message.reason not in NOT_SENT,
             ),
         )
-        assert cursor.lastrowid is not None
-        ids.append(cursor.lastrowid)
+        ids.append(inserted(cursor))
     return chat_id
+
+
+def inserted(cursor: sqlite3.Cursor) -> int:
+    """The id of the row that was just inserted."""
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
 
 
 def stats(stored: str | None) -> dict[str, Any] | None:

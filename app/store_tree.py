@@ -36,6 +36,10 @@ COLUMNS = (
 
 PATH = f"{_PATH} SELECT {COLUMNS} FROM path JOIN messages m USING (id) ORDER BY depth"
 UNSENT = f"SELECT {COLUMNS} FROM messages m WHERE chat_id = :chat AND NOT {SENT} ORDER BY id"
+QUESTIONS = (
+    "SELECT content FROM messages m JOIN chats c ON c.id = m.chat_id"
+    " WHERE role = 'user' AND deleted IS NULL ORDER BY m.id DESC LIMIT ?"
+)
 SIBLINGS = (
     f"SELECT {COLUMNS} FROM messages m WHERE (chat_id, parent) ="
     f" (SELECT chat_id, parent FROM messages WHERE id = ?) AND {SENT} ORDER BY id"

@@ -1,9 +1,11 @@
 """Recorded answers: every step of them, as gzip JSON lines, written while they happen.
 
 The first line is a header, `{"trace": 1, "version": "0.1.0"}`; each further line is a protocol
-message with `t`, seconds since the request. An answer begins with its `chat` request. A file that
-ends in the middle (a killed process, a full disk) is read up to there. Plain JSON lines are read
-too, so that a trace can be written by hand.
+message with `t`, seconds since the request. An answer begins with its `chat` request. Steps stand
+there as they were, or (in the chat's own recordings) with their final block alone, as what they
+changed: whoever reads a recording gets them as messages either way. A file that ends in the middle
+(a killed process, a full disk) is read up to there. Plain JSON lines are read too, so that a trace
+can be written by hand.
 """
 
 import contextlib
@@ -13,7 +15,7 @@ import json
 import queue
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,12 @@ from app.protocol import (
     ProtocolError,
     Ready,
     Request,
+    Step,
     decode_engine,
     decode_request,
     encode,
 )
+from app.steps import unfold
 from app.version import VERSION
 
 FORMAT = 1
@@ -161,6 +165,20 @@ def play(
         yield timed.message  # type: ignore[misc]  # only engine messages are kept in an answer
 
 
+def with_steps(before: Sequence[Timed], timed: Timed) -> list[Timed]:
+    """What `timed` adds to an answer: a block brings its steps, unless they stand `before` it."""
+    block = timed.message
+    if not isinstance(block, Block) or not block.changes:
+        return [timed]
+    tokens = 0
+    for earlier in reversed(before):
+        message = earlier.message
+        if isinstance(message, Step) and message.block == block.index:
+            return [timed]
+        tokens += message.tokens if isinstance(message, Block) else 0
+    return [*(Timed(step.seconds, step) for step in unfold(block, tokens)), timed]
+
+
 class _Answers:
     """Gathers messages into answers by their id."""
 
@@ -177,7 +195,7 @@ class _Answers:
             self._begin(id, message)
         else:
             answer = self._open.get(id) or self._begin(id, None)
-            answer.messages.append(timed)
+            answer.messages.extend(with_steps(answer.messages, timed))
             if isinstance(message, Done | Error):
                 del self._open[id]
 

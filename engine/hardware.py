@@ -20,7 +20,7 @@ from engine.machine.memory_plan import (
     SHORT_CONTEXT,
     Fit,
     Kind,
-    finetune_plan,
+    MemoryPlan,
     memory_plan,
 )
 from engine.machine.nvml import import_nvml, read_driver
@@ -51,18 +51,25 @@ class Sources:
 
 @dataclass(frozen=True)
 class Large:
-    """The model that the machine is measured by: its name, its numbers, what of it is NVFP4."""
+    """The model that the machine is measured by: its name, its numbers, what of it is NVFP4.
+
+    `finetuning` plans the memory of a run (for the model, what of it is NVFP4, and "cpu" or
+    "cuda"); it comes from whoever finetunes. Without it nothing is said of finetuning.
+    """
 
     name: str = "LLaDA2.1-mini in NVFP4"
     config: ModelConfig = MINI
     quantised: frozenset[Kind] = EXPERTS
+    finetuning: Callable[[ModelConfig, frozenset[Kind], str], MemoryPlan] | None = None
 
-    def fits(self, card: Card | None, system: System) -> tuple[Fit, Fit]:
+    def fits(self, card: Card | None, system: System) -> tuple[Fit, Fit | None]:
         """Chat and finetuning held against the free memory of `card`, or of the machine."""
         device, longest = "cpu" if card is None else "cuda", self.config.max_position_embeddings
         free = room(card, system)
         chat = memory_plan(self.config, self.quantised, device=device)
-        finetune = finetune_plan(self.config, self.quantised, device=device)
+        if self.finetuning is None:
+            return Fit(chat, free, longest), None
+        finetune = self.finetuning(self.config, self.quantised, device)
         return Fit(chat, free, longest), Fit(finetune, free, longest)
 
 
@@ -157,13 +164,13 @@ def probe(sources: Sources | None = None, large: Large | None = None) -> Hardwar
     chat, finetune = large.fits(card, facts.system)
     usable = not (blocking := blocking_rows(facts))
     runs_large = usable and card is not None and chat.usable
-    finetunes_large = usable and card is not None and finetune.fits
+    finetunes_large = usable and card is not None and finetune is not None and finetune.fits
     rows = (
         *software_rows(facts),
         *driver_rows(facts),
         *card_rows(facts, card),
         chat_row(large.name, chat, card, facts.system),
-        finetune_row(large.name, finetune, card, facts.system),
+        *((finetune_row(large.name, finetune, card, facts.system),) if finetune else ()),
     )
     return Hardware(
         rows=rows,
@@ -198,7 +205,7 @@ def _blocked(row: Row) -> str:
     return f"orl-chat cannot run here: {row.name} {row.found}. To mend it: {row.fix}"
 
 
-def _summary(large: Large, facts: Facts, card: Card | None, chat: Fit, finetune: Fit) -> str:
+def _summary(large: Large, facts: Facts, card: Card | None, chat: Fit, finetune: Fit | None) -> str:
     if card is None:
         why = "No NVIDIA card can be used here"
         if facts.cards:
@@ -214,6 +221,8 @@ def _summary(large: Large, facts: Facts, card: Card | None, chat: Fit, finetune:
             f"{where} has too little free memory for {large.name}; "
             "the demo model runs, a real block-diffusion model, but a very small one."
         )
+    if finetune is None:
+        return f"Chat with {large.name} can run on {where}."
     if not finetune.fits:
         return f"Chat with {large.name} can run on {where}; for finetuning it memory is too short."
     return f"Chat with {large.name} and finetuning it can run on {where}."

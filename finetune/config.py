@@ -13,6 +13,9 @@ from engine.config import DecodeConfig
 Train = Literal["lora", "adapter", "full"]
 """What is trained beside the residual adapter: LoRA matrices, nothing, or every weight."""
 
+CHUNK_VALUES = 1 << 25
+"""Logits that are in memory at once while learning: 128 MiB of float32, a few times over."""
+
 
 @dataclass(frozen=True)
 class FinetuneConfig:

@@ -19,11 +19,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from engine.decode.unmasking import suppress_mask
-from finetune.config import FinetuneConfig
+from finetune.config import CHUNK_VALUES, FinetuneConfig
 from finetune.replay import Row
-
-CHUNK_VALUES = 1 << 25
-"""Logits that are in memory at once: 128 MiB of float32, a few times over."""
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,36 @@
 """How much memory a run would take, part by part, from shapes alone: no weight is read.
 
-Weights are counted as the checkpoint stores them. Everything else is what the code allocates:
-trained weights with their gradients, float32 copies and moments; layer inputs kept for the backward
-pass and one layer's own activations (the rest is computed again); one frozen layer unpacked at a
-time, in rollouts too; logits by the chunk; the rollouts' keys and values, their logits, and the
-states recorded.
+The one place where this is counted: `orl-chat finetune --plan` shows it by part, the machine check
+holds it against a card. Weights are counted as the checkpoint stores them. Everything else is what
+the code allocates: trained weights with their gradients, float32 copies and moments; layer inputs
+kept for the backward pass and one layer's own activations (the rest is computed again); one frozen
+layer unpacked at a time, in rollouts too; logits by the chunk; the rollouts' keys and values, their
+logits, and the states recorded.
 
-Left out: the memory that the allocator loses between tensors, for which a reserve stands.
+Left out: the memory that the allocator loses between tensors, for which a reserve stands. No torch
+here: the machine is checked where torch cannot be imported, too.
 """
 
 from dataclasses import dataclass, replace
-
-import torch
-from torch import nn
+from typing import Any
 
 from engine.config import ModelConfig
-from engine.model.lora import lora_parameters
-from engine.model.transformer import LLaDA2Model
-from finetune.adapters import add_lora
-from finetune.config import FinetuneConfig
-from finetune.losses import CHUNK_VALUES
+from engine.machine.memory_plan import (
+    CPU_RUNTIME,
+    LINEARS,
+    Kind,
+    Part,
+    kv_bytes_per_token,
+    parameters,
+    weight_bytes,
+)
+from engine.machine.memory_plan import MemoryPlan as DevicePlan
+from finetune.config import CHUNK_VALUES, FinetuneConfig, recipe
 
 GIB = 2**30
 RESERVE = 1.5 * GIB
 """CUDA's own context, kernels' workspaces, and gaps between tensors."""
 BF16, FLOAT = 2, 4
-NVFP4 = 0.5 + 1 / 16
-"""Bytes a weight: four bits, and an eight-bit scale for every 16."""
 LOGIT_COPIES = 6
 """Logits, their log-softmax, probabilities, two products and a gradient."""
 _LEAST_ROWS, _LEAST_ROW_TOKENS = 4, 1024
@@ -65,45 +69,57 @@ def memory_plan(
     config: FinetuneConfig,
     *,
     prompt_tokens: int = 512,
-    quantised: bool = True,
+    quantised: frozenset[Kind] = LINEARS,
     stored: float | None = None,
+    device: str = "cuda",
 ) -> MemoryPlan:
-    """The plan for prompts of up to `prompt_tokens`.
+    """The plan for prompts of up to `prompt_tokens` on `device` ("cpu", else a card).
 
     `stored` is the checkpoint's size in bytes where its files are there; else it follows from the
-    shapes, with the layers' linear weights `quantised` to NVFP4 or in bf16.
+    shapes, with the kinds of weights in `quantised` in NVFP4.
     """
-    with torch.device("meta"):
-        model = LLaDA2Model(model_config)
+    wide = FLOAT if device == "cpu" else BF16
     answers = config.prompts_per_update * config.answers
     steps = config.max_new_tokens / 4  # a cautious guess of tokens decided a step
     length = config.decode().block_length
     reach = prompt_tokens + config.max_new_tokens + length
     width, layers = model_config.hidden_size, model_config.num_hidden_layers
-    trained = trained_weights(model, config)
+    weights = sum(weight_bytes(model_config, quantised, width=wide).values())
+    unpacked = _largest_layer(model_config) * wide if quantised else 0.0
     parts = {
-        "weights": _weights(model, quantised) if stored is None else stored,
-        # The weight, its gradient, and in float32 the copy, its gradient and two moments.
-        "trained, with optimizer": trained * (2 * BF16 + 4 * FLOAT),
+        "weights": weights if stored is None else stored,
+        "trained, with optimizer": trained_weights(model_config, config) * _trained_bytes(wide),
         "states recorded": answers * steps * length * width * FLOAT if config.residual else 0.0,
-        "layer inputs kept": config.row_tokens * width * BF16 * layers,
-        "one layer's activations": config.row_tokens * _activations(model_config) * BF16,
-        "one layer unpacked": _largest_layer(model) * BF16 if quantised else 0.0,
+        "layer inputs kept": config.row_tokens * width * wide * layers,
+        "one layer's activations": config.row_tokens * _activations(model_config) * wide,
+        "one layer unpacked": unpacked,
         "logits, chunked": LOGIT_COPIES * FLOAT * CHUNK_VALUES,
-        "rollout keys and values": config.rows * reach * _cache_bytes(model_config),
-        "rollout logits": config.rows * length * model_config.vocab_size * (BF16 + FLOAT),
-        "reserve": RESERVE,
+        "rollout keys and values": config.rows * reach * kv_bytes_per_token(model_config, wide),
+        "rollout logits": config.rows * length * model_config.vocab_size * (wide + FLOAT),
+        "reserve": CPU_RUNTIME if device == "cpu" else RESERVE,
     }
     return MemoryPlan(config, parts)
 
 
+def usual_run(model_config: ModelConfig, quantised: frozenset[Kind], device: str) -> DevicePlan:
+    """What the recipe that nobody changed takes at its peak, in a few parts: for the check of a
+    machine, where the model may not be yet."""
+    config = recipe("normal", "lora", model_config.hidden_size)
+    plan = memory_plan(model_config, config, quantised=quantised, device=device)
+    named = {"weights": "weights", "trained, with optimizer": "adapters", "reserve": "reserve"}
+    parts = [Part(label, round(plan.parts[name])) for name, label in named.items()]
+    rest = round(plan.total) - sum(part.bytes for part in parts)
+    per_token = config.rows * kv_bytes_per_token(model_config, BF16)
+    return DevicePlan((*parts, Part("rollouts and learning", rest)), config.row_tokens, per_token)
+
+
 def fitted(
-    model_config: ModelConfig, config: FinetuneConfig, card: float, **options: float | None
+    model_config: ModelConfig, config: FinetuneConfig, card: float, **options: Any
 ) -> MemoryPlan:
     """The plan with rows and row_tokens halved, in turn, until a card of `card` bytes holds it (or
     they are as small as is sensible)."""
     while True:
-        plan = memory_plan(model_config, config, **options)  # type: ignore[arg-type]
+        plan = memory_plan(model_config, config, **options)
         smaller = _smaller(plan)
         if plan.fits(card) or smaller == config:
             return plan
@@ -121,34 +137,46 @@ def _smaller(plan: MemoryPlan) -> FinetuneConfig:
     return replace(config, rows=max(_LEAST_ROWS, config.rows // 2))
 
 
-def trained_weights(model: LLaDA2Model, config: FinetuneConfig) -> int:
-    """How many weights a run trains; `model` is on the meta device and is changed."""
-    width = config.adapter_width or model.config.hidden_size
-    adapter = (3 * width + 1) * model.config.hidden_size if config.residual else 0
+def trained_weights(model: ModelConfig, config: FinetuneConfig) -> int:
+    """How many weights a run trains."""
+    hidden = model.hidden_size
+    adapter = (3 * (config.adapter_width or hidden) + 1) * hidden if config.residual else 0
     if config.train == "adapter":
         return adapter
     if config.train == "full":
-        return adapter + sum(p.numel() for p in model.parameters())
-    add_lora(model, config.lora_rank, config.lora_alpha, torch.Generator())
-    return adapter + sum(p.numel() for p in lora_parameters(model).values())
+        return adapter + sum(parameters(model).values())
+    return adapter + config.lora_rank * _adapted_rows_and_columns(model)
 
 
-def _weights(model: LLaDA2Model, quantised: bool) -> float:
-    total = 0.0
-    for name, parameter in model.named_parameters():
-        if ".lora_" in name:
-            continue
-        matrix = name.startswith("model.layers.") and parameter.ndim >= 2
-        packed = quantised and matrix and not name.endswith("mlp.gate.weight")
-        total += parameter.numel() * (NVFP4 if packed else BF16)
-    return total
+def _adapted_rows_and_columns(model: ModelConfig) -> int:
+    """Over every layer that gets LoRA: attention, dense MLPs, shared experts."""
+    hidden, attended = model.hidden_size, model.num_attention_heads * model.head_dim
+    dense = min(model.first_k_dense_replace, model.num_hidden_layers)
+    moe = model.num_hidden_layers - dense
+    attention = (hidden + model.qkv_size) + (attended + hidden)
+    shared = model.num_shared_experts * model.moe_intermediate_size
+    return (
+        model.num_hidden_layers * attention
+        + dense * 3 * (hidden + model.intermediate_size)
+        + (moe * 3 * (hidden + shared) if shared else 0)
+    )
 
 
-def _largest_layer(model: LLaDA2Model) -> int:
-    def size(layer: nn.Module) -> int:
-        return sum(p.numel() for n, p in layer.named_parameters() if ".lora_" not in n)
+def _trained_bytes(wide: int) -> int:
+    """Of each trained weight: itself and its gradient; in float32 two moments, and where it is not
+    float32 itself a copy and that one's gradient."""
+    return 2 * wide + (2 if wide == FLOAT else 4) * FLOAT
 
-    return max(size(layer) for layer in model.model.layers)
+
+def _largest_layer(config: ModelConfig) -> int:
+    """Weights of the largest layer."""
+    counts, layers = parameters(config), config.num_hidden_layers
+    dense = min(config.first_k_dense_replace, layers)
+    of_dense = counts["dense layers"] // dense if dense else 0
+    experts = counts["routed experts"] + counts["shared experts"] + counts["routers"]
+    of_moe = experts // (layers - dense) if layers > dense else 0
+    norms = counts["norms"] - config.hidden_size  # without the last one
+    return (counts["attention"] + norms) // layers + max(of_dense, of_moe)
 
 
 def _activations(config: ModelConfig) -> int:
@@ -161,8 +189,3 @@ def _activations(config: ModelConfig) -> int:
     shared = 4 * config.num_shared_experts * config.moe_intermediate_size
     dense = 4 * config.intermediate_size
     return attention + 4 * config.hidden_size + max(experts + shared, dense)
-
-
-def _cache_bytes(config: ModelConfig) -> int:
-    """Bytes of keys and values a token."""
-    return 2 * BF16 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim

@@ -249,12 +249,19 @@ def plan_lines(plan: Planned) -> list[str]:
     way = [
         f"from {plan.endpoint.partition('://')[2]}" if plan.online else "",
         f"through the proxy {plan.proxy}" if plan.proxy else "",
-        f"with the token from {plan.token}" if plan.token else "",
+        token_words(plan.token),
     ]
     room = f"{size_text(plan.need)} to fetch, {size_text(plan.free)} free on the disk"
     have = f"{size_text(plan.kept)} here already" if plan.kept else ""
     rows = (about, [f"to {plan.path}"], way, [have, room])
     return [line for row in rows if (line := " · ".join(part for part in row if part))]
+
+
+def token_words(source: str) -> str:
+    """Where the token came from; never what it is."""
+    if source == "given":
+        return "with the token that was typed"
+    return f"with the token from {source}" if source else ""
 
 
 def _percent(done: int, total: int) -> int:

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from app.models import ModelFolder
-from engine.config import ModelConfig, read_json
+from engine.config import ModelConfig
+from engine.machine.room import quantised_in
 from finetune.config import FinetuneConfig
 from finetune.plan import GIB, MemoryPlan, fitted
 
@@ -17,10 +18,7 @@ def show(folder: ModelFolder, config: FinetuneConfig, *, as_json: bool) -> int:
     model = ModelConfig.from_pretrained(folder.path)
     options: dict[str, Any] = {
         "stored": sum(file.stat().st_size for file in folder.path.glob("*.safetensors")) or None,
-        "quantised": bool(
-            read_json(folder.path / "config.json").get("quantization_config")
-            or (folder.path / "hf_quant_config.json").exists()
-        ),
+        "quantised": quantised_in(folder.path),
     }
     plans = {name: fitted(model, config, card, **options) for name, card in CARDS.items()}
     if as_json:

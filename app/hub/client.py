@@ -35,7 +35,7 @@ from app.hub.messages import (
     decode_event,
     encode,
 )
-from app.hub.secret import scrub
+from app.hub.secret import Secret, scrub
 from app.paths import ensure
 from app.protocol import Error
 from app.wire import MAX_LINE, ProtocolError
@@ -63,6 +63,7 @@ class DownloadClient:
         self._process: asyncio.subprocess.Process | None = None
         self._pump: asyncio.Task[None] | None = None
         self._received: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._token: Secret | None = None
 
     @property
     def pid(self) -> int | None:
@@ -77,6 +78,7 @@ class DownloadClient:
     async def start(self, start: Start) -> None:
         """Begin. Raises OSError when the process cannot be made."""
         assert self._process is None, "a client starts one download; make another for the next"
+        self._token = Secret(start.token) if start.token else None
         stderr = _open_log(self._log)
         begun = stderr.seek(0, os.SEEK_END)
         try:
@@ -149,7 +151,7 @@ class DownloadClient:
         try:
             with contextlib.closing(stderr):
                 while line := await _line(process.stdout):
-                    event = _decode(line)
+                    event = self._decode(line)
                     if not isinstance(event, Progress):
                         last = event
                     elif self._received.qsize() > CROWDED:
@@ -157,9 +159,19 @@ class DownloadClient:
                     self._received.put_nowait(event)
                 code = await process.wait()
                 if not _is_last(last, code):
-                    self._received.put_nowait(_died(code, _tail(stderr, begun)))
+                    detail = scrub(_tail(stderr, begun), self._token)
+                    self._received.put_nowait(_died(code, detail))
         finally:
             self._received.put_nowait(None)
+
+    def _decode(self, line: bytes) -> Event:
+        try:
+            return decode_event(line)
+        except ProtocolError as error:
+            detail = scrub(f"{error}: {line[:200]!r}", self._token)
+            return Error(
+                "protocol", "The download process wrote something that is no event.", "", detail
+            )
 
 
 def network_environment(*, endpoint: str | None = None, offline: bool = False) -> dict[str, str]:
@@ -192,17 +204,7 @@ def _died(code: int, detail: str) -> Error:
     else:
         how = f"ended by itself (exit code {code})"
     hint = "Start it again: it goes on where it was."
-    return Error("died", f"The download process {how}.", hint, scrub(detail))
-
-
-def _decode(line: bytes) -> Event:
-    try:
-        return decode_event(line)
-    except ProtocolError as error:
-        detail = scrub(f"{error}: {line[:200]!r}")
-        return Error(
-            "protocol", "The download process wrote something that is no event.", "", detail
-        )
+    return Error("died", f"The download process {how}.", hint, detail)
 
 
 async def _line(stdout: asyncio.StreamReader) -> bytes:

@@ -155,7 +155,7 @@ def _gated(asked: Asked) -> Failure:
     return Failure(
         "gated",
         f"{asked.repo} is given only to those who accept its terms, and no token is set.",
-        f"Accept them at {asked.page}, set HF_TOKEN to a token of that account, and start again.",
+        f"Accept them at {asked.page} and set HF_TOKEN to that account's token, then start again.",
     )
 
 

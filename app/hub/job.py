@@ -24,6 +24,7 @@ from app.hub.messages import Event, Notice, Planned, Ready
 from app.hub.plan import INDEX, PlannedFile, require_whole_index
 from app.hub.planning import Decided, Planner
 from app.hub.progress import Tally
+from app.hub.secret import without_user
 from app.hub.text import size_text
 
 log = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class Job:
                 kept=kept,
                 need=self.shop.need(todo),
                 free=self.free(self.cache.folder),
-                endpoint=self.decided.asked.endpoint,
+                endpoint=without_user(self.decided.asked.endpoint),
                 proxy=self.decided.asked.proxy,
                 token=self.decided.token_source,
                 licence=self.plan.licence,

@@ -153,7 +153,8 @@ class Start:
 
     `only_plan` ends the process after `plan`; `recheck` reads and hashes again what was checked
     before. `limits` replaces fields of `app.hub.limits.Limits` by name. `token` wins over the
-    environment's.
+    environment's; with `keep_token` huggingface_hub stores it, as `hf auth login` does, once the
+    hub answered to it.
     """
 
     type: ClassVar[str] = "start"
@@ -163,6 +164,7 @@ class Start:
     recheck: bool = False
     limits: dict[str, float] = field(default_factory=dict)
     token: str | None = field(default=None, repr=False)
+    keep_token: bool = False
 
 
 @dataclass(frozen=True)

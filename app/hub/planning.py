@@ -1,6 +1,7 @@
 """Which commit a download is about: asked at the hub, kept from a download that was begun, or, when
 nobody can be asked, taken from what was recorded."""
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from app.hub.plan import Plan, check_names, make_plan
 from app.hub.retrying import Retrying
 from app.hub.secret import Secret, without_user
 from app.version import VERSION
+
+log = logging.getLogger(__name__)
 
 LIBRARY = "orl-chat"
 
@@ -45,6 +48,7 @@ class Planner:
         revision: str,
         token: Secret | None,
         *,
+        keep_token: bool = False,
         limits: Limits,
         control: Control,
         emit: Callable[[Event], None],
@@ -52,6 +56,7 @@ class Planner:
         self.repo = repo
         self.revision = revision
         self.token = token
+        self.keep_token = keep_token
         self.limits = limits
         self.control = control
         self.emit = emit
@@ -70,6 +75,7 @@ class Planner:
                 raise
             self.emit(Notice(f"{error.failure.message} Everything is here already; it is checked."))
             return replace(decided, manifest=recorded, online=False)
+        self._keep_token()
         self._newest = replace(decided, manifest=Manifest.of(plan))
         self._begun = unfinished(self.repo, self.revision)
         if self._begun is None or self._begun.plan.commit == plan.commit:
@@ -116,6 +122,20 @@ class Planner:
         token = self.token.reveal() if self.token is not None else None
         return HfApi(token=token, library_name=LIBRARY, library_version=VERSION)
 
+    def _keep_token(self) -> None:
+        """Into huggingface_hub's own storage, where that was asked for; a download does without."""
+        if self.token is None or not self.keep_token:
+            return
+        from huggingface_hub import login
+
+        try:
+            login(self.token.reveal())
+        except Exception as error:
+            log.warning("the token was not kept", exc_info=error)
+            self.emit(Notice("The token could not be kept; it serves this time. See the log."))
+        else:
+            self.emit(Notice("The token is kept by huggingface_hub; `hf auth logout` removes it."))
+
     def _recorded(self) -> Manifest | None:
         """A recorded plan whose files are all here with their sizes."""
         cache = RepoCache(self.repo)
@@ -147,7 +167,7 @@ def _token_source(headers: dict[str, str], given: bool) -> str:
             Failure(
                 "bad_token",
                 "The token holds characters that no token has.",
-                "Copy it again into HF_TOKEN; it begins with hf_.",
+                "Copy it again; it begins with hf_ (HF_TOKEN holds it in a shell).",
             )
         )
     if given:

@@ -47,7 +47,7 @@ def environment_token() -> Secret | None:
 
 
 def without_user(address: str) -> str:
-    """A proxy's address without its name and password."""
+    """An address (of a proxy, of the hub) without the name and password in it."""
     if "://" not in address:
         address = f"http://{address}"
     parts = urlsplit(address)

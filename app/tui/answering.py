@@ -30,6 +30,7 @@ from app.tui import conversation as conversations
 from app.tui import fitting
 from app.tui.fitting import Counts
 from app.tui.keeper import Keeper
+from app.tui.recordings import Recordings
 from app.tui.state import EngineState, Phase, Problem, Refusal, Turn, View, new_id
 
 MANY_CHARACTERS = 500
@@ -44,6 +45,7 @@ class Answering:
         self.file = file
         self.view = view
         self.keeper = Keeper(store, file, view.problem)
+        self.recordings = Recordings(store)
         self.send: Callable[[Request], None] = lambda request: None
         self.engine = EngineState()
         self.turn: Turn | None = None
@@ -121,7 +123,7 @@ class Answering:
         elif error.kind in ("load", "memory") and not self.engine.usable:
             self.engine = EngineState(Phase.FAILED)
             self.view.engine_changed()
-            self._tell("The model could not be loaded", error, ("restart",))
+            self._tell("The model could not be loaded", error, ("restart", "models"))
         elif error.id is None:
             self._tell("The engine reports a problem", error)
 
@@ -211,6 +213,7 @@ class Answering:
             answer.reason, answer.stats = reason, turn.figures()
         self.turn, self.last, self.before = None, turn, self.last
         self.keeper.answer(turn.conversation, answer)
+        self.recordings.keep(turn, self.engine.ready)
         self.view.turn_ended(turn)
         if reason == "context" and turn.live.context is not None:
             counts = Counts(turn.live.context, turn.live.context)

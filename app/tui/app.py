@@ -1,22 +1,17 @@
 """The terminal program: one window, one chat, one engine process beside it.
 
 The first frame is painted before the engine process is started, and nothing that this process
-imports imports torch. What goes wrong here ends in a sentence and a log file, never in a traceback
-with local variables on the screen.
+imports imports torch.
 """
 
 import asyncio
 import gc
-import logging
 import signal
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from rich.text import Text
-from textual.app import App, ScreenStackError, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.color import Color
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -27,41 +22,28 @@ from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
 from app.tui import clipboard, status, tabs
-from app.tui.ascii_only import AsciiOnly, is_needed
 from app.tui.commands import commands
 from app.tui.engine_link import EngineLink
 from app.tui.hangup import on_hangup
 from app.tui.model_choice import ModelChoice, is_first_start
+from app.tui.program import Program
 from app.tui.screens.chat import ChatScreen
 from app.tui.screens.tab import TabScreen
 from app.tui.session import ChatSession
 from app.tui.state import Problem
-from app.tui.theme import DEFAULT, THEMES
-from app.tui.widgets.bars import TopBar, declared
-
-log = logging.getLogger(__name__)
-
-HELP = "this page, for the part that has the focus (? outside text)"
+from app.tui.widgets.bars import TopBar
 
 
-class OrlChat(App[int]):
+class OrlChat(Program):
     """Holds what outlives a screen: the session, the engine, the settings, a download.
 
     With `first` nothing was chosen yet: the choice comes first, and the engine after it. `doctor`
     replaces the command of the look at the machine, `limits` a download's.
     """
 
-    TITLE = "orl-chat"
-    CSS_PATH = "orl_chat.tcss"
-    PAUSE_GC_ON_SCROLL = True
-    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (90, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-tiny-height"), (20, "-low"), (24, "-tall")]
     SCREENS = tabs.SCREENS
     BINDINGS: ClassVar[list[BindingType]] = [
         *tabs.bindings(),
-        Binding("f1", "help", "help", id="help", priority=True, tooltip=HELP),
-        Binding("question_mark", "help", show=False),
-        Binding("ctrl+q", "quit", "quit", id="quit", priority=True, tooltip="quit, at once"),
         Binding("ctrl+l", "log", "log", id="log", show=False, priority=True, tooltip="the log"),
     ]
 
@@ -76,31 +58,11 @@ class OrlChat(App[int]):
         doctor: Sequence[str] | None = None,
         limits: Mapping[str, float] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(file)
         self.chat = ChatScreen()
         self.session = ChatSession(store, file, self.chat)
         self.link = EngineLink(self.session, model, make_client)
         self.models = ModelChoice(self, first=first, doctor=doctor, limits=limits)
-        settings = file.settings
-        for theme in THEMES:
-            self.register_theme(theme)
-        chosen = "theme" in settings.model_fields_set
-        self._wanted_theme = settings.theme if chosen else DEFAULT
-        if settings.ascii or is_needed():
-            self._filters.append(AsciiOnly())
-            self.add_class("-ascii")
-        self._chosen_keys: dict[str, str] = {}
-        self._key_notices: list[str] = []
-        if settings.keys:
-            self.hold_keys(settings.keys)
-
-    def hold_keys(self, chosen: Mapping[str, str]) -> None:
-        """Let chosen keys hold, those that can; there are words about the others."""
-        from app.tui import keys
-
-        known = keys.rebindable()
-        self._chosen_keys, self._key_notices = keys.check(chosen, known)
-        self.set_keymap(keys.complete(self._chosen_keys, known))
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
@@ -108,7 +70,7 @@ class OrlChat(App[int]):
 
     def on_mount(self) -> None:
         """Look first, then the engine."""
-        self.theme = self._wanted_theme if self._wanted_theme in self.available_themes else DEFAULT
+        self.wear_theme()
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.call_later, self.action_quit)
@@ -119,10 +81,10 @@ class OrlChat(App[int]):
 
     def _begin(self) -> None:
         self.chat.draft = draft.take(paths().draft)
-        said = [*self.session.file.notices, *self._key_notices]
+        said = [*self.session.file.notices, *self.key_notices]
         notices = [("Settings", notice) for notice in said]
-        if self.theme != self._wanted_theme:
-            words = f"There is no theme {self._wanted_theme!r}; Ctrl+P, Theme lists them."
+        if self.theme != self.wanted_theme:
+            words = f"There is no theme {self.wanted_theme!r}; Ctrl+P, Theme lists them."
             notices.append(("Settings", words))
         if self.session.store.notice:
             notices.append(("Chats", self.session.store.notice))
@@ -130,6 +92,7 @@ class OrlChat(App[int]):
             self.chat.problem(Problem(title, notice))
         if not self.models.first:
             self.start_engine()
+        self.session.recordings.prune()
 
     def start_engine(self) -> None:
         """Start the engine process; the one there may be ends first."""
@@ -146,24 +109,21 @@ class OrlChat(App[int]):
             self.theme = settings.theme
         elif name in ("block_view", "slow_steps_per_second"):
             self.session.send_pace()
+        elif name in ("block_layout", "confidence_colours"):
+            self.chat.refresh_look()
         self.chat.engine_changed()
-
-    def get_css_variables(self) -> dict[str, str]:
-        """The theme's, and the colour of lines, which every theme then has."""
-        variables = super().get_css_variables()
-        paper, ink = (Color.parse(variables[name]) for name in ("background", "foreground"))
-        return {**variables, "line": paper.blend(ink, 0.22).hex}
 
     async def action_quit(self) -> None:
         """At once: what was written so far is saved, and the engine ends."""
         self.session.close()
+        self.session.recordings.prune()
         draft.keep(self.chat.draft, paths().draft)
         await asyncio.gather(self.link.close(timeout=0.3), self.models.close())
         self.exit(0)
 
     def refresh_top(self) -> None:
         """What answers, and how far a download is, in the top bar of the open tab."""
-        answers = status.what_answers(self.session.engine, self.session.settings)
+        answers = status.what_answers(self.session.engine, self.session.settings_here)
         words = " · ".join(part for part in (self.models.words(), answers) if part)
         for screen in self.screen_stack:
             if isinstance(screen, ChatScreen | TabScreen):
@@ -183,22 +143,6 @@ class OrlChat(App[int]):
             self.pop_screen()
         if name != tabs.CHAT:
             self.push_screen(name)
-
-    def action_help(self) -> None:
-        """The keys in force here, and the numbers."""
-        from app.tui import keys
-        from app.tui.screens.help import HelpScreen, key_lines, other_lines
-
-        if isinstance(self.screen, HelpScreen):
-            self.screen.dismiss()
-            return
-        actives = sorted(self.screen.active_bindings.values(), key=declared)
-        bindings = [active.binding for active in actives]
-        here, editing = (key_lines(bindings, with_id=with_id) for with_id in (True, False))
-        shown = {binding.id for binding in bindings}
-        others = [other for other in keys.rebindable() if other.id not in shown]
-        elsewhere = other_lines(others, self._chosen_keys)
-        self.push_screen(HelpScreen(here, elsewhere, editing, self.session.file.path))
 
     def action_models(self) -> None:
         """What this machine can do, and which model to use."""
@@ -232,22 +176,12 @@ class OrlChat(App[int]):
         """What Ctrl+P offers."""
         return commands(self)
 
-    def _handle_exception(self, error: Exception) -> None:
-        """A key that comes while the program is closing finds no screen: that is no failure."""
-        if not (self._exit and isinstance(error, ScreenStackError)):
-            super()._handle_exception(error)
 
-    def _fatal_error(self) -> None:
-        """A traceback without locals goes to the log, a sentence to the terminal."""
-        log.error("the screen failed:\n%s", traceback.format_exc())
-        self._exit_renderables.append(
-            Text(f"orl-chat stopped because of an error in it. Details are in {paths().log}.")
-        )
-        self._close_messages_no_wait()
-
-
-def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int:
-    """Chat until the user quits; the exit code. `engine` replaces the engine's command."""
+def run(
+    model: str | None = None, *, mouse: bool = True, engine: Sequence[str] | None = None
+) -> int:
+    """Chat until the user quits; the exit code. Without `mouse` the terminal keeps it for itself;
+    `engine` replaces the engine's command."""
     file = SettingsFile.open()
     store = Store.open(paths().store)
     command = list(engine) if engine is not None else None
@@ -259,7 +193,7 @@ def run(model: str | None = None, *, engine: Sequence[str] | None = None) -> int
             make_client=lambda: EngineClient(command, log=paths().engine_log),
             first=is_first_start(model, file),
         )
-        code = program.run()
+        code = program.run(mouse=mouse and file.settings.mouse)
         return program.return_code or code or 0
     finally:
         store.close()

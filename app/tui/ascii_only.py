@@ -1,21 +1,20 @@
 """ASCII mode: one filter over everything drawn, so that no widget needs a second set of glyphs.
 
-For terminals whose font has no box drawing (`TERM=linux`), for encodings that cannot hold it, and
-for whoever asks for it in the settings. Only our own glyphs and the drawing ranges are replaced,
-one cell for one cell; a model's words are left as they are.
+For terminals whose font has no box drawing (`TERM=linux`), for encodings and locales that cannot
+hold it, and for whoever asks for it in the settings. Our own glyphs and the drawing ranges are
+replaced, one cell for one cell; words are left as they are, unless the terminal cannot hold them:
+then every cell of a character that is not ASCII is a question mark.
 """
 
-import os
-import sys
-
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
 
 _GLYPHS = dict(
     zip(
-        "·–—…↵␣⇥›‹•●○✓✗×▶▼↑↓←→±≥‘’“”‣⭑◦▪",  # noqa: RUF001
-        "---~/_>><**o+xx>v^v<>~>''\"\"**o*",
+        "·–—…↵␣⇥›‹•●○✓✗×▶▼↑↓←→±≥‘’“”‣⭑◦▪‖",  # noqa: RUF001
+        "---~/_>><**o+xx>v^v<>~>''\"\"**o*|",
         strict=True,
     )
 )
@@ -47,15 +46,22 @@ def ascii_text(text: str) -> str:
     return text if text.isascii() else text.translate(_TABLE)
 
 
+def strictly_ascii(text: str) -> str:
+    """`text` as wide as it is, with a question mark for each cell that ASCII cannot fill."""
+    text = ascii_text(text)
+    if text.isascii():
+        return text
+    plain = "".join(c if c.isascii() else "?" * cell_len(c) for c in text)
+    return set_cell_size(plain, cell_len(text))
+
+
 class AsciiOnly(LineFilter):
-    """Replaces the program's glyphs in every line that is drawn."""
+    """Replaces the program's glyphs in every line that is drawn; where `strict`, all else too."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        super().__init__()
+        self._replace = strictly_ascii if strict else ascii_text
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """The segments in ASCII, cell for cell."""
-        return [Segment(ascii_text(text), style, control) for text, style, control in segments]
-
-
-def is_needed() -> bool:
-    """Whether this terminal cannot draw more than ASCII."""
-    encoding = (getattr(sys.__stdout__, "encoding", None) or "").lower().replace("-", "")
-    return os.environ.get("TERM") == "linux" or encoding in ("ascii", "ansi_x3.41968", "646")
+        return [Segment(self._replace(text), style, control) for text, style, control in segments]

@@ -24,7 +24,9 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     """The commands, most used first."""
     chat = program.chat
     yield SystemCommand("New chat", "Start an empty chat (Ctrl+N)", chat.action_new_chat)
-    yield SystemCommand("Chats", "Search, open, rename, delete (Ctrl+O)", chat.action_open_chat)
+    yield SystemCommand(
+        "Chats", "Search, rename, delete, export, import (Ctrl+O)", chat.action_open_chat
+    )
     yield SystemCommand("Again", "Answer the last question once more (Ctrl+R)", chat.action_again)
     yield SystemCommand(
         "Keep the answer", "As a verified prompt, to train on (Ctrl+S)", chat.action_keep
@@ -44,7 +46,17 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
             f"Of the last answer; with a message selected: {key}",
             partial(chat.action_copy, what),
         )
+    yield SystemCommand(
+        "Settings of this chat",
+        "Decoding and system prompt (F9)",
+        chat.action_settings,
+    )
     yield SystemCommand("Block view", "Live, slow motion or off (Ctrl+T)", chat.action_block_view)
+    yield SystemCommand("Replay", "The last answer, step by step (F6)", chat.action_replay)
+    yield SystemCommand("Block layout", "Grid or running text (F7)", chat.action_block_layout)
+    yield SystemCommand(
+        "Confidence colours", "On or off, in the open block", chat.action_confidence_colours
+    )
     yield SystemCommand(
         "Models", "Download one, choose one, check the machine", program.action_models
     )

@@ -15,8 +15,10 @@ from typing import Any
 
 from app.attachment import split
 from app.chat_settings import ChatSettings
-from app.store import TITLE_LENGTH, Message, Store
+from app.store import TITLE_LENGTH, Store
+from app.store_rows import Message
 from app.store_schema import NOT_SENT
+from app.tui.figures import number
 
 UNSENT, MOVED, INTERRUPTED = "unsent", "moved", "interrupted"
 CUT_SHORT = ("stopped", "length", "context", "error", INTERRUPTED)
@@ -66,6 +68,14 @@ class Conversation:
         """What the user has sent, oldest first."""
         return [entry.content for entry in self.entries if entry.role == "user"]
 
+    @property
+    def context(self) -> int | None:
+        """Tokens of the chat as the engine counted them with its last answer; None where no answer
+        says so."""
+        answer = next((e for e in reversed(self.entries) if e.role == "assistant"), None)
+        found = number(answer.stats or {}, "context") if answer is not None else None
+        return None if found is None else int(found)
+
     def asked_by(self, answer: Entry) -> int | None:
         """The stored message that `answer` answers; None while the store has none."""
         index = self.index(answer)
@@ -99,8 +109,11 @@ def why_complete(answer: Entry) -> str | None:
     return None
 
 
-def load(store: Store, chat_id: int, title: str) -> Conversation:
-    """A chat from the store; answers that nobody finished are marked as interrupted there."""
+def load(store: Store, chat_id: int, title: str, at: int | None = None) -> Conversation:
+    """A chat from the store, with the message `at` on its path; answers that nobody finished are
+    marked as interrupted there."""
+    if at is not None:
+        store.choose_version(at)
     conversation = Conversation(chat_id, title, settings=store.chat_settings(chat_id))
     reload(store, conversation)
     return conversation

@@ -7,7 +7,8 @@ goes on meanwhile. What a killed or cancelled process leaves is all that the nex
 from collections.abc import Callable, Mapping
 
 from app.hub.client import DownloadClient, network_environment
-from app.hub.messages import Planned, Start
+from app.hub.messages import Event, Planned, Start
+from app.hub.secret import Secret
 from app.paths import paths
 from app.protocol import Error
 from app.settings import SettingsFile
@@ -15,13 +16,18 @@ from app.tui.download_state import DownloadState, Stage
 
 
 class DownloadLink:
-    """The window's download. `limits` replaces fields of `app.hub.limits.Limits` by name."""
+    """The window's download. `limits` replaces fields of `app.hub.limits.Limits` by name.
+
+    A token that was typed serves every download of this window until the hub refuses it.
+    """
 
     def __init__(self, file: SettingsFile, limits: Mapping[str, float] | None = None) -> None:
         self._file = file
         self._limits = dict(limits or {})
         self._client: DownloadClient | None = None
         self._asking: DownloadClient | None = None
+        self._token: Secret | None = None
+        self._keep_token = False
         self.state: DownloadState | None = None
         self.changed: Callable[[DownloadState], None] = lambda state: None
 
@@ -34,6 +40,10 @@ class DownloadLink:
     def running(self) -> bool:
         """Whether there is a download that is not over."""
         return self.state is not None and self.state.running
+
+    def use_token(self, token: Secret, *, keep: bool) -> None:
+        """Ask with `token` from now on; with `keep` huggingface_hub stores it for other windows."""
+        self._token, self._keep_token = token, keep
 
     def prepare(self, repo: str) -> DownloadState:
         """The state of another attempt at `repo`; `run` follows."""
@@ -49,7 +59,7 @@ class DownloadLink:
         await self._close_client()
         client = self._client = self._new_client()
         try:
-            await client.start(Start(state.repo, limits=self._limits))
+            await client.start(self._order(state.repo, keep_token=self._keep_token))
         except OSError as error:
             state.take(_cannot_start(error))
             self.changed(state)
@@ -57,6 +67,7 @@ class DownloadLink:
         async for event in client.events():
             if client is not self._client:
                 return
+            self._heed(event)
             state.take(event)
             self.changed(state)
 
@@ -65,7 +76,7 @@ class DownloadLink:
         client = self._asking = self._new_client()
         found: Planned | Error = Error("died", "The hub was not asked.", "Try again.")
         try:
-            await client.start(Start(repo, only_plan=True, limits=self._limits))
+            await client.start(self._order(repo, only_plan=True))
             async for event in client.events():
                 if isinstance(event, Planned | Error):
                     found = event
@@ -100,6 +111,22 @@ class DownloadLink:
         client, self._client = self._client, None
         if client is not None:
             await client.close(timeout)
+
+    def _order(self, repo: str, *, only_plan: bool = False, keep_token: bool = False) -> Start:
+        return Start(
+            repo,
+            only_plan=only_plan,
+            limits=self._limits,
+            token=self._token.reveal() if self._token is not None else None,
+            keep_token=keep_token,
+        )
+
+    def _heed(self, event: Event) -> None:
+        """What an event means for the token that was typed."""
+        if isinstance(event, Planned):
+            self._keep_token = False  # it was stored, or could not be
+        elif isinstance(event, Error) and event.kind == "bad_token":
+            self._token = None
 
     def _new_client(self) -> DownloadClient:
         settings = self._file.settings

@@ -153,7 +153,15 @@ class DownloadState:
                     row.state, row.done, row.speed = "checked", row.size, 0.0
             case Cancelled():
                 self.stage = Stage.CANCELLED
+                self._rest()
                 kept = f"{size_text(event.kept)} of {size_text(event.total)} are kept."
                 self.lines.append(f"Cancelled. {kept if event.total else 'Nothing was fetched.'}")
             case Error():
                 self.stage, self.error = Stage.FAILED, event
+                self._rest()
+
+    def _rest(self) -> None:
+        """Nothing happens to any file now."""
+        for row in self.rows.values():
+            if row.state != "checked":
+                row.state, row.speed = "waiting", 0.0

@@ -51,6 +51,9 @@ PROBLEMS = {
     "died": "The download process ended",
 }
 """Titles of cards by an error's kind; the sentence and the next move come with the error."""
+TOKEN_HELPS = frozenset({"gated", "private", "not_found", "forbidden", "bad_token"})
+"""Kinds of errors after which another token may be the next move."""
+_TOKEN_HINT = "A token can also be typed here (Token)."
 
 
 def title(state: DownloadState) -> str:
@@ -64,7 +67,8 @@ def card(state: DownloadState, *, runs: bool | None) -> Text | None:
     if state.stage is Stage.FAILED and state.error is not None:
         error = state.error
         heading = PROBLEMS.get(error.kind, "The download ended")
-        return _card(heading, error.message, error.hint)
+        more = _TOKEN_HINT if error.kind in TOKEN_HELPS else ""
+        return _card(heading, error.message, f"{error.hint} {more}".strip())
     if state.stage is Stage.CANCELLED:
         return _card("Cancelled", "What came is kept; trying again goes on from there.", "")
     if state.ready is not None:
@@ -73,6 +77,16 @@ def card(state: DownloadState, *, runs: bool | None) -> Text | None:
         fetched = f"{size_text(came)} came in {time_text(state.ready.elapsed)}." if came else ""
         return _card("Ready", f"Every file is here and was checked. {fetched}".strip(), hint)
     return None
+
+
+def token_card(state: DownloadState, note: str) -> Text:
+    """What typing a token means; `note` is what was wrong with the last attempt."""
+    message = f"Type or paste one that may read {state.repo}. It is not shown."
+    hint = (
+        "Use once: it is forgotten with this window. Use and keep: huggingface_hub stores it, as "
+        "`hf auth login` does, for other programs too."
+    )
+    return _card("A Hugging Face token", f"{note} {message}".strip(), hint)
 
 
 def _card(heading: str, message: str, hint: str) -> Text:

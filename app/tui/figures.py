@@ -42,6 +42,16 @@ DEFINITIONS: tuple[tuple[str, str], ...] = (
     ),
     ("edits", "Tokens that were changed after they had been set."),
     (
+        "set per step",
+        "A row a block, a cell a step, as high as the tokens that the step set. A dot set none, an "
+        "underlined cell edited some, a star only edited.",
+    ),
+    (
+        "open block",
+        "Shaded: undecided. Bold: set in this step. Underlined with a star: edited in it. The "
+        "colour of both is how sure the model was: green from .9, amber from .7, red below.",
+    ),
+    (
         "context",
         "Tokens of the conversation so far, of those that fit. Nothing is cut by itself: a message "
         "that does not fit is handed back to you, and you choose what to do.",

@@ -36,32 +36,37 @@ class Rebindable:
 def rebindable() -> list[Rebindable]:
     """Every binding that can get another key."""
     from app.tui.app import OrlChat
+    from app.tui.program import Program
     from app.tui.screens import (
         attach,
         bench,
         bug_report,
         chat,
+        chat_settings,
         chats,
         download,
         help,
         keys,
         library,
         models,
+        replay,
         speed,
         tab,
         text,
     )
     from app.tui.widgets.prompt import Prompt
+    from app.tui.widgets.search_field import SearchField
     from app.tui.widgets.settings_list import SettingsOptions
     from app.tui.widgets.transcript import Transcript
 
     places: list[tuple[type[DOMNode], tuple[str, ...]]] = [
+        (Program, (PROGRAM,)),
         (OrlChat, (PROGRAM,)),
         (chat.ChatScreen, (CHAT,)),
         (Prompt, (CHAT, "prompt")),
         (Transcript, (CHAT, "conversation")),
         (chats.ChatsScreen, ("chats",)),
-        (chats.SearchField, ("chats", "field")),
+        (SearchField, ("chats", "field")),
         (attach.AttachScreen, ("attach",)),
         (attach.PathField, ("attach", "field")),
         (text.TextScreen, ("text",)),
@@ -71,6 +76,7 @@ def rebindable() -> list[Rebindable]:
         (models.FolderField, ("models", "field")),
         (models.ChoiceList, ("models", "list")),
         (download.DownloadScreen, ("download",)),
+        (replay.ReplayScreen, ("replay",)),
         (tab.TabScreen, ("tab",)),
         (speed.SpeedScreen, ("tab", "speed")),
         (bench.BenchScreen, ("bench",)),
@@ -79,6 +85,8 @@ def rebindable() -> list[Rebindable]:
         (library.LibraryScreen, ("tab", "library")),
         (library.ModelList, ("tab", "library", "list")),
         (SettingsOptions, ("tab", "library", "settings")),
+        (chat_settings.ChatSettingsScreen, ("chat_settings",)),
+        (chat_settings.PromptList, ("chat_settings", "library")),
     ]
     return [found for node, scope in places for found in _of(node, scope)]
 
@@ -130,7 +138,7 @@ def _problem(id: str, text: str, by_id: Mapping[str, Rebindable]) -> str | None:
     for key in _split(text) or [text]:
         if not is_key(key):
             return (
-                f"{id} cannot be {key!r}, which is no key (ctrl+g, f9 and alt+enter are); "
+                f"{id} cannot be {key!r}, which is no key (ctrl+g, f10 and alt+enter are); "
                 f"it stays {own}."
             )
         if len(key) == 1 and by_id[id].scope[-1] in TYPED_INTO:

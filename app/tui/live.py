@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.protocol import Block, Done, Prefill, Step
+from app.trace import Timed
 from app.tui.figures import number
 
 WINDOW_SECONDS = 0.5
@@ -83,7 +84,9 @@ class Live:
     rates: Rates = NO_RATES
     stats: dict[str, Any] | None = None
     history: deque[Rates] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    _blocks: list[Block] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    """The final blocks, each with all its steps."""
+    _read: Prefill | None = None
     _done_tokens: int = 0
     _done_forwards: int = 0
     _done_edits: int = 0
@@ -101,6 +104,7 @@ class Live:
 
     def prefill(self, message: Prefill) -> None:
         """The prompt was read, wholly or in part."""
+        self._read = message
         self.prompt_tokens = max(message.prompt, message.total)
         self.prompt_total = message.total
         self.prompt_done = message.tokens + message.cached
@@ -108,7 +112,7 @@ class Live:
     def advance(self, message: Step) -> None:
         """A denoising step. Sampled: edits of steps that were not sent are known at the block."""
         self.slots, self.picture = message.slots, (message.block, message.step)
-        if self._blocks and message.block <= self._blocks[-1].index:
+        if self.blocks and message.block <= self.blocks[-1].index:
             return  # a last look at a block that is final: its counts are known
         if message.block != self.block:
             self._open_edits = 0
@@ -121,7 +125,7 @@ class Live:
 
     def close_block(self, message: Block) -> None:
         """A block is final: exact counts replace the estimates."""
-        self._blocks.append(message)
+        self.blocks.append(message)
         self._done_tokens += message.tokens
         self._done_forwards += message.forwards
         self._done_edits += sum(message.edits_per_step)
@@ -136,7 +140,7 @@ class Live:
         self.measured = self.measured and message.measured
         if self.first_block_seconds is None and message.measured:
             self.first_block_seconds = message.elapsed
-        self.rates = rates(self._blocks)
+        self.rates = rates(self.blocks)
         if self.rates is not NO_RATES:
             self.history.append(self.rates)
 
@@ -145,7 +149,7 @@ class Live:
         self.measured = self.measured and message.measured
         known = message.stats | message.inspected
         figures = {name: value for name, value in known.items() if name != "text"}
-        self.stats = {**figures, "measured": self.measured}
+        self.stats = {**figures, "measured": self.measured, "trace": message.id}
         self.final = True
         self.tokens = int(number(message.stats, "tokens") or self.tokens)
         self.forwards = int(number(message.stats, "forwards") or self.forwards)
@@ -155,9 +159,21 @@ class Live:
 
     def counts(self) -> dict[str, Any] | None:
         """What is known of an answer that never got its final figures: exact counts, no speeds."""
-        if not self._blocks:
+        if not self.blocks:
             return None
         counts: dict[str, Any] = {"tokens": self._done_tokens, "forwards": self._done_forwards}
+        counts["trace"] = self.blocks[-1].id
         if self._done_forwards:
             counts["tpf"] = self._done_tokens / self._done_forwards
         return counts
+
+    def recorded(self, reason: str) -> list[Timed]:
+        """The answer so far, as a recording holds it: steps come with their blocks."""
+        if not self.blocks:
+            return []
+        id, end = self.blocks[-1].id, self.blocks[-1].elapsed
+        read = [] if self._read is None else [Timed(self._read.seconds, self._read)]
+        blocks = [Timed(block.elapsed, block) for block in self.blocks]
+        text = "".join(block.text for block in self.blocks)
+        done = Done(id, reason, text, self.stats or self.counts() or {}, measured=self.measured)
+        return [*read, *blocks, Timed(end, done)]

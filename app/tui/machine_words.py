@@ -74,7 +74,8 @@ def about(choice: str, verdict: Verdict | None, plan: Planned | Error | None) ->
         return [DEFAULT_REPO, "Asking the hub for its size ...", *lines]
     if isinstance(plan, Error):
         return [DEFAULT_REPO, f"{plan.message} {plan.hint}".strip(), *lines]
-    return [*plan_words(plan), *_room(plan), *lines]
+    name, *more = plan_words(plan)
+    return [name, *lines, *_room(plan), *more]
 
 
 def _warning(verdict: Verdict | None) -> list[str]:

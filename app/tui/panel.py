@@ -1,5 +1,6 @@
 """What the Live panel says, as rows of spans (a text and the name of its look). No screen here."""
 
+from app.tui import heat
 from app.tui.figures import NOTHING, count, duration, rate, ratio, size
 from app.tui.live import Live, Rates, final_rates
 from app.tui.slots import Span
@@ -10,13 +11,21 @@ LABEL = 13
 VALUE = 6
 LONGEST_STRIP = 10
 NEARLY_FULL = 0.8
+STRIP_HEAD, LEAST_STRIP = 2, 3
 
 Row = list[Span]
 GAP: Row = []
 
 
-def rows(turn: Turn | None, before: Turn | None, engine: EngineState, width: int) -> list[Row]:
-    """The panel's lines, top to bottom; `before` is the answer that came before `turn`."""
+def rows(
+    turn: Turn | None,
+    before: Turn | None,
+    engine: EngineState,
+    width: int,
+    context: int | None = None,
+) -> list[Row]:
+    """The panel's lines, top to bottom; `before` is the answer that came before `turn`, `context`
+    what the chat takes as far as is known without `turn`."""
     live = turn.live if turn is not None else Live()
     return [
         *_rates(live, width),
@@ -26,8 +35,8 @@ def rows(turn: Turn | None, before: Turn | None, engine: EngineState, width: int
         _row(*_place(live)),
         _row("edits", count(live.edits) if turn is not None else NOTHING),
         GAP,
-        *_context(live, engine, width),
-        *_device(engine),
+        *_context(_used(live, context), engine, width),
+        *device_rows(engine),
         *_before(before),
     ]
 
@@ -76,18 +85,23 @@ def _unmeasured(label: str) -> Row:
     return [(label.ljust(LABEL), "label"), ("not measured", "note")]
 
 
-def _context(live: Live, engine: EngineState, width: int) -> list[Row]:
+def _used(live: Live, context: int | None) -> int | None:
+    return live.context if live.context is not None else context
+
+
+def _context(known: int | None, engine: EngineState, width: int) -> list[Row]:
     limit = engine.ready.context_length if engine.ready is not None else None
     if limit is None:
         return [_row("context", NOTHING)]
-    used = live.context or 0
+    used = known or 0
     full, empty = meter(used / limit, max(4, width))
     look = "warning" if used >= NEARLY_FULL * limit else "meter"
-    value = f"{count(live.context)} / {count(limit)}"
+    value = f"{count(known)} / {count(limit)}"
     return [_row("context", value), [(full, look), (empty, "rest")]]
 
 
-def _device(engine: EngineState) -> list[Row]:
+def device_rows(engine: EngineState) -> list[Row]:
+    """The device's figures behind a gap: NVML's where there is a card, else the model's memory."""
     gpu = engine.gpu
     if gpu is None:
         memory = engine.ready.memory if engine.ready is not None else 0
@@ -113,14 +127,28 @@ def _before(before: Turn | None) -> list[Row]:
     return [GAP, [("before  ", "label"), ("  ".join(words), "note")]]
 
 
-def one_line(turn: Turn | None, engine: EngineState, width: int) -> Row:
+def strip(turn: Turn | None, width: int, room: int) -> list[Row]:
+    """Tokens set per step, a row a block, the newest ones; none where only a few would fit."""
+    live = turn.live if turn is not None else Live()
+    shown = live.blocks[-(room - STRIP_HEAD) :]
+    if not shown or room < STRIP_HEAD + min(LEAST_STRIP, len(shown)):
+        return []
+    most = heat.top(live.blocks)
+    return [
+        GAP,
+        [("set per step, by block", "label")],
+        *(heat.row(block, width, most) for block in shown),
+    ]
+
+
+def one_line(turn: Turn | None, engine: EngineState, width: int, context: int | None = None) -> Row:
     """The most wanted figures in one line; what does not fit is left out, last ones first."""
     live = turn.live if turn is not None else Live()
     speed = rate(live.rates.tokens_per_second) if live.measured else "not measured"
     pairs = [("tok/s", speed), ("TPF", ratio(live.rates.tpf))]
     if engine.ready is not None:
         limit = count(engine.ready.context_length)
-        pairs.append(("context", f"{count(live.context)} / {limit}"))
+        pairs.append(("context", f"{count(_used(live, context))} / {limit}"))
     if live.block is not None:
         pairs.append(_place(live))
     row: Row = []

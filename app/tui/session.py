@@ -14,6 +14,7 @@ from app.store_schema import StoreError
 from app.tui import conversation as conversations
 from app.tui.answering import Answering
 from app.tui.conversation import Conversation, Entry
+from app.tui.figures import number
 from app.tui.state import Part, Turn, View
 
 
@@ -45,9 +46,10 @@ class ChatSession(Answering):
 
     @property
     def shown_turn(self) -> Turn | None:
-        """The turn whose figures belong on screen: the running one here, else the last here."""
+        """The turn whose figures belong on screen: the running one here, else the last, if its
+        answer is still the newest here."""
         last = self.last
-        kept = last if last is not None and last.conversation is self.conversation else None
+        kept = last if last is not None and last.answer is self.conversation.last_answer else None
         return self.turn_here or kept
 
     def ask(self, text: str, *, fit: bool = False) -> str | None:
@@ -195,6 +197,8 @@ class ChatSession(Answering):
             replaced=list(replaced),
             fitting=fit,
         )
+        if part is not None:  # as it was begun
+            turn.left_out = int(number(part.stats or {}, "left_out") or 0)
         if fit and self.refusal is not None:
             turn.left_out = self._leave_out(turn, self._messages(turn), self.refusal.counts)
         self._begin(turn)
@@ -217,13 +221,13 @@ class ChatSession(Answering):
         self.conversation = Conversation()
         self.view.conversation_changed()
 
-    def open_chat(self, chat_id: int, title: str) -> None:
-        """Show a chat of the store. Raises StoreError."""
+    def open_chat(self, chat_id: int, title: str, at: int | None = None) -> None:
+        """Show a chat of the store, on a path with the message `at`. Raises StoreError."""
         turn = self.turn
         if turn is not None and turn.conversation.id == chat_id:
             self.conversation = turn.conversation
         else:
-            self.conversation = conversations.load(self.store, chat_id, title)
+            self.conversation = conversations.load(self.store, chat_id, title, at)
         self.view.conversation_changed()
 
     def rename(self, chat_id: int, title: str) -> None:

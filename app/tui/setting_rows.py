@@ -54,9 +54,15 @@ GROUPS: Sequence[Group] = (
                    "model's speed, slowed so that steps are seen, or hidden.",
                    ("live", "slow", "off")),
         SettingRow("slow_steps_per_second", "slow motion", "Steps a second in slow motion."),
+        SettingRow("block_layout", "block layout", "A grid whose words do not move, running text, "
+                   "or what the width has room for.", ("auto", "grid", "text")),
+        SettingRow("confidence_colours", "confidence colours", "Colour new tokens by how sure the "
+                   "model was. The marks stay.", ("true", "false")),
         SettingRow("theme", "theme", "The colours; Ctrl+P, Theme shows them as you choose."),
         SettingRow("ascii", "ASCII only", "Draw with plain characters, from the next start on.",
                    ("false", "true")),
+        SettingRow("mouse", "mouse", "Off leaves it to the terminal, from the next start on.",
+                   ("true", "false")),
     )),
     Group("Network and code", (
         SettingRow("offline", "offline", "Never go online: only what is here is used.",

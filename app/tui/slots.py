@@ -1,13 +1,14 @@
 """The open block as rows of text: 32 positions in a grid, or running text where width is short.
 
 Pure: a row is a list of spans, a text and the name of its look, which the widget turns into
-colours. The five states can be told apart without colour: undecided is shaded, new is bold, edited
-is underlined and starred, prompt text leans on a mark, set is plain. Token text is the model's and
-is drawn cell by cell, never parsed.
+colours. The states can be told apart without colour: undecided is shaded, new is bold, edited is
+underlined and starred, prompt text leans on a mark, set is plain; a frozen block (final, its keys
+and values kept) has no marks at all, and its title says so. Token text is the model's and is drawn
+cell by cell, never parsed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -17,11 +18,15 @@ from app.text import printable
 COLUMNS, CELL = 8, 12
 WIDEST_CELL = 18
 UNDECIDED, HALF, NEWLINE, SPACE, PROMPT = "░░░", "·", "↵", "␣", "\u203a"
+JOINERS = "\u200c\u200d"
 SURE, LIKELY = 0.9, 0.7
 END, ENDS = "<end>", ("<|role_end|>", "<|endoftext|>")
 
 Span = tuple[str, str]
-"""A text and the name of its look: undecided, set, prompt, or new-* and edited-* by confidence."""
+"""A text and the name of its look: undecided, set, prompt, frozen, or new-* and edited-* by
+confidence."""
+
+FROZEN = "f"
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Slot:
             return "undecided"
         if self.state in ("n", "e"):
             return f"{'new' if self.state == 'n' else 'edited'}-{certainty(self.confidence)}"
-        return "prompt" if self.state == "p" else "set"
+        return {"p": "prompt", FROZEN: "frozen"}.get(self.state, "set")
 
 
 def certainty(confidence: float) -> str:
@@ -54,6 +59,11 @@ def parse(raw: Sequence[Sequence[Any]]) -> list[Slot]:
     return [_slot(item) for item in raw]
 
 
+def frozen(slots: Sequence[Slot]) -> list[Slot]:
+    """The slots of a block that is final: nothing in it is new, or will be edited."""
+    return [replace(slot, state=FROZEN) if slot.state in "nse" else slot for slot in slots]
+
+
 def _slot(item: Sequence[Any]) -> Slot:
     match list(item):
         case [_, str(text), int() | float() as confidence, "u" | "n" | "s" | "e" | "p" as state]:
@@ -64,16 +74,19 @@ def _slot(item: Sequence[Any]) -> Slot:
 def visible(text: str) -> str:
     """A token's text with everything that has no shape of its own made visible, on one line.
 
-    Half a character (the decoder's U+FFFD) is a middle dot, never a replacement box. End tokens
-    fill an answer's last block: their names, cut off by every cell, would be all there is to see.
+    Half a character (the decoder's U+FFFD, a mark without its letter) is or has a middle dot, never
+    a replacement box. End tokens fill an answer's last block: their names, cut off by every cell,
+    would be all there is to see.
     """
     if text in ENDS:
         return END
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufffd", HALF)
     lines = [printable(line).replace("\t", "⇥") for line in text.split("\n")]
-    text = NEWLINE.join(lines)
+    text = NEWLINE.join(lines).strip(JOINERS)
     if not text:
         return HALF
+    # What would sit on the character before it, which is a neighbour's or a gap.
+    text = text if cell_len(text[0]) else HALF + text
     return text if text.strip(" ") else SPACE * len(text)
 
 

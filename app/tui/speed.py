@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from app.store import Message
+from app.store_rows import Message
 from app.text import printable
 from app.tui.figures import count, duration, number, rate, ratio
 from app.tui.panel import GAP, Row

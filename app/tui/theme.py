@@ -49,3 +49,13 @@ THEMES = (
         variables=_quiet("#c9c4ba", "#faf9f7"),
     ),
 )
+
+
+def sixteen_colours(*, dark: bool) -> dict[str, str]:
+    """Variables for a terminal of sixteen colours. The nearest of them to our quiet ones would all
+    be the same grey, so these are the sixteen themselves."""
+    names = ("success", "warning", "error", "primary", "accent", "line")
+    bright = ("#55ff55", "#ffff55", "#ff5555", "#55ffff", "#ffff55", "#555555")
+    deep = ("#00aa00", "#aa5500", "#aa0000", "#0000aa", "#aa00aa", "#aaaaaa")
+    found = dict(zip(names, bright if dark else deep, strict=True))
+    return found | {f"text-{name}": found[name] for name in names[:3]}

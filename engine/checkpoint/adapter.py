@@ -15,8 +15,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from engine.checkpoint.load import TensorInfo, report_differences
+from engine.checkpoint.differences import report_differences
 from engine.checkpoint.names import RESIDUAL_PREFIX
+from engine.checkpoint.tensor_file import TensorInfo
 from engine.config import CheckpointError, ResidualConfig, read_json
 from engine.model.lora import LoRALinear, wrap_linear
 from engine.model.quantised import NVFP4Linear

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from engine.checkpoint.declared import Declared, is_kv_cache_scale, read_declared, refuse_foreign
+from engine.checkpoint.differences import report_differences
 from engine.checkpoint.fill import Filler, Progress
 from engine.checkpoint.names import RESIDUAL_PREFIX, Place
 from engine.checkpoint.residual_map import MAP_FILE, Adapter, find_adapter
@@ -32,7 +33,6 @@ Activations = Literal["auto", "bf16", "nvfp4"]
 """Arithmetic of quantised weights: with activations as they are (bf16: W4A16), rounded to NVFP4
 (nvfp4: W4A4), or (auto) as the checkpoint declares, but never rounded on a CPU."""
 
-_SHOWN = 5
 # Memory for unpacked weights on a CPU: at most this much, and this part of what is free.
 _CACHE_BYTES, _CACHE_SHARE = 4 << 30, 0.25
 
@@ -70,7 +70,7 @@ def load_model(
         model = LLaDA2Model(config)
     layout = lay_out(model, headers)
     wanted = _attach_adapter(model, layout, headers, folder, residual_map)
-    report_differences(layout.expected, wanted, str(folder))
+    report_differences(layout.expected, wanted, str(folder), "config.json")
     _check_kinds(layout, headers)
     if room is not None:
         room()
@@ -141,12 +141,16 @@ def _weight_files(folder: Path) -> list[Path]:
     # An index is data from outside: its names stay inside the folder.
     if any(Path(name).name != name for name in names):
         raise CheckpointError(f"{index} names a file outside its folder; do not use it.")
-    if any(len(name) > 255 or not name.isprintable() for name in names):
-        raise CheckpointError(f"{index} names a file that cannot exist; download it again.")
+    if not all(_could_hold_weights(name) for name in names):
+        raise CheckpointError(f"{index} names what is no .safetensors file; download it again.")
     for name in names:
         if not (folder / name).is_file():
             raise CheckpointError(f"{folder / name} is missing; download the checkpoint again.")
     return [folder / name for name in names]
+
+
+def _could_hold_weights(name: str) -> bool:
+    return name.endswith(".safetensors") and name.isprintable() and len(name) <= 255
 
 
 def _check_extent(config: ModelConfig, headers: dict[str, TensorInfo], folder: Path) -> None:
@@ -160,7 +164,7 @@ def _check_extent(config: ModelConfig, headers: dict[str, TensorInfo], folder: P
     needed = 6 * config.num_hidden_layers + experts * routed
     if needed > _FAR_MORE * len(headers) + _FAR_MORE:
         raise CheckpointError(
-            f"{folder} does not hold the tensors that its config describes ({len(headers):,} "
+            f"{folder} does not hold the tensors that config.json describes ({len(headers):,} "
             f"instead of at least {needed:,}). Download it again, or check that both belong "
             "together."
         )
@@ -206,33 +210,6 @@ def _add_adapter(model: LLaDA2Model, layout: Layout, found: Adapter, folder: Pat
         name = found.tensors[part]
         layout.expected[name] = tuple(parameter.shape)
         layout.moves[name] = Move("copy", Place(f"{RESIDUAL_PREFIX}{part}"), Weight(name))
-
-
-def report_differences(
-    wanted: dict[str, tuple[int, ...]], found: dict[str, TensorInfo], source: str
-) -> None:
-    """One CheckpointError that lists what is missing, unexpected or misshapen; or nothing."""
-    missing = [name for name in wanted if name not in found]
-    unexpected = [
-        f"{name} {list(info.shape)}" for name, info in found.items() if name not in wanted
-    ]
-    misshapen = [
-        f"{name} is {list(found[name].shape)} instead of {list(shape)}"
-        for name, shape in wanted.items()
-        if name in found and found[name].shape != shape
-    ]
-    problems = [
-        f"{len(items)} {kind}: {', '.join(items[:_SHOWN])}{', …' if len(items) > _SHOWN else ''}"
-        for kind, items in (
-            ("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen)
-        )
-        if items
-    ]  # fmt: skip
-    if problems:
-        raise CheckpointError(
-            f"{source} does not hold the tensors that its config describes "
-            f"({'; '.join(problems)}). Download it again, or check that both belong together."
-        )
 
 
 def _check_kinds(layout: Layout, headers: dict[str, TensorInfo]) -> None:

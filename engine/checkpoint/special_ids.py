@@ -23,8 +23,9 @@ def read_special_ids(folder: Path, vocab_size: int) -> tuple[int | None, tuple[i
     named = [*stops, *([] if mask is None else [mask])]
     if not all(type(id) is int and 0 <= id < vocab_size for id in named) or mask in stops:
         raise CheckpointError(
-            f"{folder}: the configs name {json.dumps(mask)} as the mask and {json.dumps(stops)} as "
-            f"end tokens; they must differ and be whole numbers below {vocab_size:,}."
+            f"{folder}: config.json and generation_config.json name {json.dumps(mask)[:80]} as the "
+            f"mask and {json.dumps(stops)[:80]} as end tokens; they must differ and be whole "
+            f"numbers below {vocab_size:,}."
         )
     return mask, tuple(stops)
 

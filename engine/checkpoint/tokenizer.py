@@ -36,6 +36,7 @@ class Tokenizer:
             if token.special
         }
         self._special = special
+        self._texts: dict[int, str] = {}
         self._special_pattern = (
             re.compile("|".join(re.escape(s) for s in sorted(special, key=len, reverse=True)))
             if special
@@ -115,11 +116,14 @@ class Tokenizer:
         return self._backend.decode(list(ids), skip_special_tokens=True)
 
     def token_text(self, id: int) -> str:
-        """One token as text for display: special tokens by name, half characters as U+FFFD."""
-        for name, special in self._special.items():
-            if special == id:
-                return name
-        return self._backend.decode([id], skip_special_tokens=False)
+        """One token as text for display: special tokens by name, half characters as U+FFFD. Kept
+        once made: every position of every step that is shown asks for one."""
+        text = self._texts.get(id)
+        if text is None:
+            names = (name for name, special in self._special.items() if special == id)
+            text = next(names, None) or self._backend.decode([id], skip_special_tokens=False)
+            self._texts[id] = text
+        return text
 
     def is_added(self, id: int) -> bool:
         """Whether `id` stands for a string of its own, and not for a piece of ordinary text."""
@@ -238,7 +242,8 @@ def _compile(template: str, source: Path) -> jinja2.Template:
         return environment.from_string(template)
     except jinja2.TemplateError as error:
         raise CheckpointError(
-            f"The chat template of {source} cannot be compiled ({error}); download it again."
+            f"The chat template of {source} (chat_template.jinja, or in tokenizer_config.json) "
+            f"cannot be compiled ({error}); download it again."
         ) from error
 
 

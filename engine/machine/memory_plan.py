@@ -1,4 +1,4 @@
-"""What a model will take of a device's memory, part by part, from its config alone.
+"""What chat with a model will take of a device's memory, part by part, from its config alone.
 
 So that "it does not fit" is said before a weight is read, and so that it says which part to cut.
 Counted are the parameters as the model lays them out; the workspace is a bound on what the plain
@@ -50,16 +50,15 @@ CONTEXT = 8192
 SHORT_CONTEXT = 1024
 """Tokens without which chat is not worth a load."""
 
+CPU_RUNTIME = 400 << 20
+"""Bytes of an interpreter with torch imported."""
+
 _NVFP4_BYTES = 0.5 + 1 / 16  # a 4-bit code, and an 8-bit scale for 16 of them
 _BLOCKS = 64  # positions of a fused forward: two blocks
 _LOGITS = 14  # copies of float32 logits in flight: model, mask, filters, 64-bit noise, z
 _PREFILL = 512  # tokens of one prompt forward
 _GROWTH = 0.25  # of the KV cache: old keys beside new ones while it grows
 _CUDA_RUNTIME = 600 << 20  # the context and the libraries' workspaces
-_CPU_RUNTIME = 400 << 20  # an interpreter with torch imported
-_TRAIN_TOKENS = 1024  # of a packed row, and of a rollout
-_LORA_RANK = 16
-_TRAINED_BYTES = 16  # a float32 weight, its gradient and AdamW's two moments
 
 
 @dataclass(frozen=True)
@@ -183,33 +182,8 @@ def memory_plan(
         Part("KV cache", context * kv),
         Part("workspace", _workspace(config, width) + round(context * kv * _GROWTH)),
     )
-    runtime = Part("torch", _CPU_RUNTIME) if on_cpu else Part("CUDA", _CUDA_RUNTIME)
+    runtime = Part("torch", CPU_RUNTIME) if on_cpu else Part("CUDA", _CUDA_RUNTIME)
     return MemoryPlan((*parts, *(() if running else (runtime,))), context, kv * (1 + _GROWTH))
-
-
-def finetune_plan(
-    config: ModelConfig, quantised: frozenset[Kind] = UNQUANTISED, *, device: str = "cuda"
-) -> MemoryPlan:
-    """What an ORL update takes: chat's memory (rollouts), and learning over frozen weights.
-
-    An estimate: LoRA of rank 16 on attention, dense layers and shared experts, a residual adapter
-    as wide as the model, AdamW in float32; activations checkpointed layer by layer, one layer's
-    experts dequantised at a time, and the logits of one packed row with their gradient.
-    """
-    chat = memory_plan(config, quantised, device=device, context_length=_TRAIN_TOKENS)
-    width = 4 if device == "cpu" else 2
-    hidden, layers = config.hidden_size, config.num_hidden_layers
-    rows_and_columns = config.qkv_size + 3 * hidden + config.num_attention_heads * config.head_dim
-    shared = 3 * (hidden + config.num_shared_experts * config.moe_intermediate_size)
-    trained = layers * _LORA_RANK * (rows_and_columns + shared) + 3 * hidden * hidden
-    layer = config.num_experts * 3 * hidden * config.moe_intermediate_size
-    unpacked = layer * width if "routed experts" in quantised else 0
-    activations = _TRAIN_TOKENS * hidden * (layers + 40) * width
-    logits = 3 * _TRAIN_TOKENS * config.vocab_size * 4
-    adapters = Part("adapters", trained * _TRAINED_BYTES)
-    learning = Part("learning", unpacked + activations + logits)
-    parts = (*chat.parts, adapters, learning)
-    return MemoryPlan(parts, chat.context_length, chat.per_token)
 
 
 def kv_bytes_per_token(config: ModelConfig, width: int) -> int:

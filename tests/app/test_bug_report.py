@@ -25,7 +25,8 @@ def test_what_it_says_and_what_it_does_not(home: Path, monkeypatch: pytest.Monke
     report = facts(file, "demo on the CPU", "100 x 30", "Chats are kept in memory.")
     for part in (
         VERSION, "demo on the CPU", "100 x 30 · tmux", "temperature = 0.5",
-        "system = *** (17 characters)", "Chats are kept in memory.", "first", "***@hub.example",
+        "system = *** (17 characters)", "Chats are kept in memory.", "first",
+        "***@hub.example", "\norl-chat.log\n",
     ):  # fmt: skip
         assert part in report
     for secret in (TOKEN, "a-token-of-another-shape", "Ada", "ada", "pass@", "people", "\x1b"):

@@ -200,3 +200,43 @@ def test_a_write_that_fails_leaves_no_half_file(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, ignored)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_chat_that_is_here_is_not_added_again() -> None:
+    store = filled()
+    records = store.records()
+    assert store.add_records(records) == []
+    store.choose_version(store.messages(1)[0].id)
+    assert store.add_records(records) == [], "another version is shown: still the same chat"
+    longer = ChatRecord("new", 1.0, 2.0, messages=(MessageRecord("user", "x", 1.0),))
+    (id,) = store.add_records([longer, *records, longer])
+    assert store.records([id]) == [longer]
+    store.delete_chat(id)
+    assert len(store.add_records([longer])) == 1, "a deleted one is not here"
+    store.add_message(1, "user", "and on")
+    assert len(store.add_records(records)) == 1, "the chat of the file is not the longer one"
+    store.close()
+
+
+def test_a_name_of_a_file_says_which_chat_and_is_free(tmp_path: Path) -> None:
+    title = "Wie sorte ich /etc/passwd?\x1b \u202e 東京 " + "x" * 99
+    first = chat_files.free_name(title, tmp_path, ".md")
+    assert first.parent == tmp_path
+    assert first.name.startswith("Wie-sorte-ich-etc-passwd-東京-xx")
+    assert len(first.name) <= chat_files.NAME_LENGTH + 3
+    first.touch()
+    second = chat_files.free_name(title, tmp_path, ".md")
+    second.touch()
+    third = chat_files.free_name(title, tmp_path, ".md")
+    assert (second.stem, third.stem) == (f"{first.stem}-2", f"{first.stem}-3")
+    assert chat_files.free_name("../..", tmp_path, ".json") == tmp_path / "chat.json"
+
+
+def test_the_ending_is_the_format(tmp_path: Path) -> None:
+    store = filled()
+    records = store.records()
+    store.close()
+    assert chat_files.as_text(records, tmp_path / "a.MD") == chat_files.to_markdown(records)
+    assert chat_files.as_text(records, tmp_path / "a.json") == chat_files.to_json(records)
+    with pytest.raises(ChatFileError, match=r"must end in \.md"):
+        chat_files.as_text(records, tmp_path / "a.txt")

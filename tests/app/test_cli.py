@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import app.cli
@@ -258,6 +261,24 @@ def test_damaged_checkpoints(cli: Any, tiny_checkpoint: Path, tmp_path: Path, da
     elif damage == "json":
         config.write_text("{")
     assert "model" in sentence(cli("ask", "x", "--model", str(folder), "--device", "cpu"))
+
+
+def test_tensors_without_a_place_are_listed_until_a_map_places_them(
+    cli: Any, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    folder, placed = tmp_path / "model", tmp_path / "map.toml"
+    shutil.copytree(tiny_checkpoint, folder)
+    strays = {f"z_context.{name}": torch.zeros(64, 64) for name in ("a", "b")}
+    save_file(strays, folder / "z_context.safetensors")
+    asked = ("ask", QUESTION, "--model", str(folder), "--device", "cpu", "--max-new-tokens", "8")
+    said = sentence(cli(*asked))
+    for words in ("z_context.a [64, 64]", "z_context.b [64, 64]", "--residual-map"):
+        assert words in said
+    placed.write_text('form = "mlp"\n[tensors]\nup = "z_context.a"\ndown = "z_context.b"\n')
+    assert cli(*asked, "--residual-map", str(placed)).code == 0
+    assert "nowhere.toml cannot be read" in sentence(
+        cli(*asked, "--residual-map", str(tmp_path / "nowhere.toml"))
+    )
 
 
 def test_what_nobody_foresaw_is_a_sentence_and_a_log(

@@ -9,7 +9,7 @@ import pytest
 
 from app import doctor
 from app.cli import run
-from app.doctor import Report, examine, large_of
+from app.doctor import DEFAULT, Report, examine, large_of
 from app.models import DEFAULT_REPO, ModelFolder
 from app.settings import SettingsFile
 from engine.config import CheckpointError
@@ -206,7 +206,7 @@ def test_a_folder_is_judged_by_its_own_config(models: dict[str, Path], tmp_path:
 @pytest.mark.parametrize("model", ["auto", "demo", "somebody/unknown", "/no/such/folder"])
 def test_what_says_nothing_counts_as_the_default(model: str, models: dict[str, Path]) -> None:
     if model not in ("auto", "demo"):
-        assert large_of(model) == Large()
+        assert large_of(model) == DEFAULT
     report = examine(no_card(), passes, model=model)
     assert "LLaDA2.1-mini in NVFP4 needs" in found(report, "Chat memory").found
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,16 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_does_not_exist_is_a_sentence(name: str) -> None:
     with pytest.raises(CheckpointError, match=r"^There is no folder"):
         resolve_model(name)
+
+
+@pytest.mark.parametrize("look", [check_folder, resolve_model])
+def test_a_folder_that_the_system_does_not_open(
+    look: Callable[[str], object], tmp_path: Path
+) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("loop", "x" * 300):
+        with pytest.raises(CheckpointError, match=r"cannot be opened: .+\.$"):
+            look(str(tmp_path / name))
 
 
 def test_a_downloaded_repository(empty_hub: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from engine.hardware import Hardware, Large, Row, Sources, probe
 from engine.machine.facts import System
+from finetune.plan import usual_run
 
 GIB = 1 << 30
 NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED = 3, 4, 9
@@ -238,7 +239,7 @@ def machine(nvml: Any = None, torch: Any = None, large: Large | None = None, **s
         torch=torch if not isinstance(torch, Torch) else lambda: torch,
         system=lambda: System(**facts),
     )
-    return probe(sources, large)
+    return probe(sources, large or Large(finetuning=usual_run))
 
 
 def row(hardware: Hardware, name: str) -> Row:

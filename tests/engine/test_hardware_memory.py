@@ -12,6 +12,7 @@ import torch
 from engine.config import ModelConfig
 from engine.decode.kv_cache import KVCache
 from engine.generate import Engine
+from engine.hardware import Large
 from engine.machine.facts import System
 from engine.machine.memory_plan import (
     EXPERTS,
@@ -19,7 +20,6 @@ from engine.machine.memory_plan import (
     MINI,
     Fit,
     MemoryPlan,
-    finetune_plan,
     kv_bytes_per_token,
     memory_plan,
     parameters,
@@ -28,6 +28,7 @@ from engine.machine.memory_plan import (
 from engine.machine.room import NotEnoughRoomError, require_room, require_room_for
 from engine.model.transformer import LLaDA2Model
 from tests.conftest import TINY
+from tests.engine.stand_ins import machine
 
 CONFIGS = {
     "mini": MINI,
@@ -129,10 +130,12 @@ def test_a_fit() -> None:
     assert (unknown.fits, unknown.missing, unknown.context) == (True, 0, 32768)
 
 
-def test_finetuning_takes_more_than_chat_and_fits_a_card_of_24() -> None:
-    chat, finetune = memory_plan(MINI, EXPERTS), finetune_plan(MINI, EXPERTS)
-    assert chat.total < finetune.total < 23 * 2**30
-    assert {"adapters", "learning"} <= {part.name for part in finetune.parts}
+def test_without_a_plan_of_finetuning_nothing_is_said_of_it() -> None:
+    hardware = machine(large=Large())
+    assert "Finetune memory" not in {row.name for row in hardware.rows}
+    assert (hardware.finetune_memory, hardware.finetunes_large) == (None, False)
+    assert hardware.summary.endswith("can run on GPU 0 (NVIDIA GeForce RTX 5090).")
+    assert "finetuning" not in hardware.summary
 
 
 # --- before a load --------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 """The NVFP4 format against the libraries that define it, and against its definition."""
 
-import warnings
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -54,36 +52,6 @@ def test_bytes_are_the_librarys(library: str, name: str) -> None:
     parts = ("packed", "scale", "global", "dequantised")
     theirs = {part: CASES[f"{library}/{name}/{part}"] for part in parts}
     assert_same(library, name, theirs, CASES[f"weight/{name}"])
-
-
-def library_packers() -> ModuleType:
-    """tests/data/nvfp4/make.py, if both libraries are installed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for package in (
-            "modelopt.torch.quantization.qtensor.nvfp4_tensor",
-            "compressed_tensors.compressors.nvfp4.base",
-        ):
-            pytest.importorskip(package, exc_type=ImportError)
-    from tests.data.nvfp4 import make
-
-    return make
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("library", ["mo", "ct"])
-def test_bytes_are_the_installed_librarys(library: str) -> None:
-    make = library_packers()
-    generator = torch.Generator().manual_seed(5)
-    weights = make.cases() | {
-        f"random {n}": (
-            torch.randn(64, 256, generator=generator)
-            * 2.0 ** torch.randint(-n, min(n, 12) + 1, (64, 1), generator=generator)
-        ).to((torch.bfloat16, torch.float32, torch.float16)[n % 3])
-        for n in range(24)
-    }
-    for name, weight in weights.items():
-        assert_same(library, name, make.pack(library, weight), weight)
 
 
 class TestCodes:

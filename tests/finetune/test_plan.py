@@ -3,25 +3,22 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from engine.config import ModelConfig
-from finetune.config import recipe
-from finetune.plan import GIB, fitted, memory_plan
+from engine.machine.memory_plan import EXPERTS, LINEARS, MINI, UNQUANTISED
+from engine.machine.memory_plan import memory_plan as chat_plan
+from engine.model.lora import lora_parameters
+from engine.model.transformer import LLaDA2Model
+from finetune.adapters import add_lora
+from finetune.config import Train, recipe
+from finetune.plan import GIB, fitted, memory_plan, trained_weights, usual_run
 from tests.conftest import TINY
-
-MINI = ModelConfig(
-    vocab_size=157184, hidden_size=2048, num_hidden_layers=20, num_attention_heads=16,
-    num_key_value_heads=4, head_dim=128, intermediate_size=5120, moe_intermediate_size=512,
-    num_experts=256, num_experts_per_tok=8, num_shared_experts=1, first_k_dense_replace=1,
-    n_group=8, topk_group=4, routed_scaling_factor=2.5, partial_rotary_factor=0.5,
-    rope_theta=600000.0, rms_norm_eps=1e-6, max_position_embeddings=32768,
-)  # fmt: skip
-"""LLaDA2.1-mini's config.json."""
 
 
 def test_the_large_model_s_weights_are_counted_right() -> None:
     config = recipe("normal", "lora", MINI.hidden_size)
-    bf16 = memory_plan(MINI, config, quantised=False)
+    bf16 = memory_plan(MINI, config, quantised=UNQUANTISED)
     assert bf16.parts["weights"] / GIB == pytest.approx(30.28, abs=0.01)
     packed = memory_plan(MINI, config)
     # 15.6 B linear weights at 4.5 bits, embedding and head in bf16.
@@ -48,7 +45,8 @@ def test_rollouts_and_learning_take_turns() -> None:
 def test_what_is_trained_is_counted() -> None:
     def trained(train: str, **changes: object) -> float:
         config = recipe("normal", train, 64, **changes)  # type: ignore[arg-type]
-        return memory_plan(TINY, config, quantised=False).parts["trained, with optimizer"] / 20
+        plan = memory_plan(TINY, config, quantised=UNQUANTISED)
+        return plan.parts["trained, with optimizer"] / 20
 
     assert trained("adapter", adapter_width=10) == (3 * 10 + 1) * 64
     assert trained("lora") > trained("adapter")
@@ -58,6 +56,49 @@ def test_what_is_trained_is_counted() -> None:
         memory_plan(TINY, recipe("normal", "lora", 64, residual=False)).parts["states recorded"]
         == 0.0
     )
+
+
+def described(config: ModelConfig) -> LLaDA2Model:
+    with torch.device("meta"):
+        return LLaDA2Model(config)
+
+
+@pytest.mark.parametrize("config", [TINY, MINI, replace(TINY, num_shared_experts=0)])
+@pytest.mark.parametrize("train", ["adapter", "lora", "full"])
+def test_what_is_counted_from_the_config_is_what_is_made(config: ModelConfig, train: Train) -> None:
+    settings = recipe("normal", train, config.hidden_size, residual=train == "adapter")
+    model = described(config)
+    if train == "full":
+        made = sum(p.numel() for p in model.parameters())
+    elif train == "lora":
+        add_lora(model, settings.lora_rank, settings.lora_alpha, torch.Generator())
+        made = sum(p.numel() for p in lora_parameters(model).values())
+    else:
+        made = (3 * config.hidden_size + 1) * config.hidden_size
+    assert trained_weights(config, settings) == made
+
+
+@pytest.mark.parametrize("config", [TINY, MINI])
+def test_the_largest_layer(config: ModelConfig) -> None:
+    layers = described(config).model.layers
+    largest = max(sum(p.numel() for p in layer.parameters()) for layer in layers)
+    plan = memory_plan(config, recipe("normal", "lora", config.hidden_size))
+    assert plan.parts["one layer unpacked"] == 2 * largest
+
+
+@pytest.mark.parametrize("quantised", [UNQUANTISED, EXPERTS, LINEARS])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_machine_check_has_the_same_figures(quantised: frozenset, device: str) -> None:
+    settings = recipe("normal", "lora", MINI.hidden_size)
+    plan = memory_plan(MINI, settings, quantised=quantised, device=device)
+    checked = usual_run(MINI, quantised, device)
+    assert checked.total == pytest.approx(plan.total, abs=4)
+    assert checked.parts[0].bytes == pytest.approx(plan.parts["weights"], abs=1)
+    assert chat_plan(MINI, quantised, device=device).total < checked.total
+
+
+def test_the_large_model_can_be_tuned_on_a_card_of_24() -> None:
+    assert usual_run(MINI, EXPERTS, "cuda").total < 23 * GIB
 
 
 def test_a_card_that_is_too_small_gets_the_smallest_plan() -> None:

@@ -5,19 +5,22 @@ from textual.binding import Binding
 from textual.widgets import Button, OptionList
 
 from app.attachment import Attachment
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.tui.screens.chat_messages import ChatMessages
 from app.tui.state import Problem
 from app.tui.widgets.attachments import Attachments
+from app.tui.widgets.block_view import BlockView
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
+REPLAY_HELP = "an answer step by step: the selected one, else the last"
+LAYOUT_HELP = "the open block: a grid, or running text"
+CHATS_HELP = "search, open, rename, delete, export, import"
 LEAVE_HELP = "from the field to the conversation, where messages are selected, and back"
 VIEW_HELP = "the open block: live, in slow motion, not at all"
-
 KEEP_HELP = "keep the last answer as a verified prompt, to train on"
 
 
@@ -37,9 +40,14 @@ class ChatScreen(ChatMessages):
         _key("f8", "go_on", "continue", "chat.continue", "go on with an answer that was cut short"),
         _key("ctrl+f", "attach", "file", "chat.attach", "a text file to go along with the message"),
         _key("ctrl+t", "block_view", "view", "view.block", VIEW_HELP),
+        _key("f7", "block_layout", "grid/text", "view.layout", LAYOUT_HELP),
+        _key("f6", "replay", "replay", "view.replay", REPLAY_HELP),
+        _key(
+            "f9", "settings", "settings", "chat.settings", "this chat's decoding and system prompt"
+        ),
         _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
         _key("ctrl+s", "keep", "keep", "chat.keep", KEEP_HELP),
-        _key("ctrl+o", "open_chat", "chats", "chat.open", "search, open, rename, delete"),
+        _key("ctrl+o", "open_chat", "chats", "chat.open", CHATS_HELP),
     ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -58,10 +66,11 @@ class ChatScreen(ChatMessages):
         """A chat of the start card."""
         self.open(event.chat.id, event.chat.title)
 
-    def open(self, chat_id: int, title: str) -> None:
-        """Show a chat of the store."""
+    def open(self, chat_id: int, title: str, at: int | None = None) -> None:
+        """Show a chat of the store, at its end or at a message that a search found."""
         try:
-            self.session.open_chat(chat_id, title)
+            self.session.open_chat(chat_id, title, at)
+            self.found = at
         except StoreError as error:
             self.problem(Problem("The chat cannot be opened", str(error)))
         self.query_one(Prompt).focus()
@@ -102,6 +111,12 @@ class ChatScreen(ChatMessages):
         """Backspace in an empty prompt takes back the last file."""
         self.query_one(Attachments).drop()
 
+    def action_settings(self) -> None:
+        """How this chat is decoded, and its system prompt."""
+        from app.tui.screens.chat_settings import ChatSettingsScreen
+
+        self.app.push_screen(ChatSettingsScreen(self.session))
+
     def action_new_chat(self) -> None:
         """An empty chat; what is typed stays."""
         self.session.new_chat()
@@ -111,11 +126,10 @@ class ChatScreen(ChatMessages):
         """The list of chats."""
         from app.tui.screens.chats import ChatsScreen
 
-        def opened(chat: ChatSummary | None) -> None:
-            if chat is not None:
-                self.open(chat.id, chat.title)
+        def opened(chat: ChatSummary) -> None:
+            self.open(chat.id, chat.title, chat.hit.message_id if chat.hit else None)
 
-        self.app.push_screen(ChatsScreen(self.session), opened)
+        self.app.push_screen(ChatsScreen(self.session, opened))
 
     def action_block_view(self) -> None:
         """Live, slow motion, off, and round again."""
@@ -124,6 +138,19 @@ class ChatScreen(ChatMessages):
         self.session.set_block_view(mode)
         self.refresh_figures()
         self.refresh_status()
+
+    def action_block_layout(self) -> None:
+        """The other of grid and running text."""
+        other = "text" if self.query_one(BlockView).is_grid else "grid"
+        self.session.keeper.settings(block_layout=other)
+        self.refresh_look()
+
+    def action_confidence_colours(self) -> None:
+        """With or without them."""
+        self.session.keeper.settings(
+            confidence_colours=not self.session.settings.confidence_colours
+        )
+        self.refresh_look()
 
     def set_preset(self, name: str) -> None:
         """Another preset, from the next answer on."""

@@ -1,10 +1,11 @@
-"""What the chat's keys do with one message: answer again, continue, edit, copy, other versions.
+"""What the chat's keys do with one message: answer again, continue, edit, copy, other versions,
+replay.
 
 They act on the selected message, and without one on the last that they make sense for.
 """
 
 from app.tui.clipboard import copied, in_tmux
-from app.tui.conversation import request_messages, why_complete
+from app.tui.conversation import Entry, request_messages, why_complete
 from app.tui.copying import Copies, has_code
 from app.tui.screens.chat_view import ChatView
 from app.tui.widgets.transcript import Transcript
@@ -22,6 +23,8 @@ class ChatMessages(ChatView):
         session, talk = self.session, self.session.conversation
         selected = self.query_one(Transcript).selected
         match action:
+            case "replay":
+                useful = bool(talk.entries)
             case "again" | "edit":
                 useful = session.turn is None and bool(talk.entries)
             case "go_on":
@@ -76,14 +79,15 @@ class ChatMessages(ChatView):
             return
         from app.tui.screens.keep import KeepScreen
 
-        session, entries = self.session, self.session.conversation.entries
-        messages = request_messages(entries[:at], session.settings.system)
+        talk = self.session.conversation
+        system = talk.settings.over(self.session.settings).system
+        messages = request_messages(talk.entries[:at], system)
 
         def kept(words: str | None) -> None:
             if words is not None:
                 self.tell(words)
 
-        self.app.push_screen(KeepScreen(messages, entries[at].content), kept)
+        self.app.push_screen(KeepScreen(messages, talk.entries[at].content), kept)
 
     def action_leaf(self, step: int) -> None:
         """The version before or after the selected message."""
@@ -106,3 +110,23 @@ class ChatMessages(ChatView):
             editing = self.session.conversation.editing
             assert editing is not None
             self.begin_editing(editing.content)
+
+    def action_replay(self) -> None:
+        """The selected answer step by step, else the newest that was recorded."""
+        selected = self.query_one(Transcript).selected
+        entries = [selected] if selected else self.session.conversation.entries[::-1]
+        if not any(entry.role == "assistant" and self._replay(entry) for entry in entries):
+            self.say("This was not recorded." if selected else "No answer here was recorded.")
+
+    def _replay(self, answer: Entry) -> bool:
+        """Show an answer's recording; False where there is none."""
+        session = self.session
+        film = session.recordings.film(
+            session.conversation, answer, session.shown_turn, session.engine.ready
+        )
+        if film is None:
+            return False
+        from app.tui.screens.replay import ReplayScreen
+
+        self.app.push_screen(ReplayScreen([film], session.settings))
+        return True

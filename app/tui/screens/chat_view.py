@@ -5,46 +5,40 @@ whatever changes asks for a look, and the look takes the state as it is by then.
 """
 
 import time
-from typing import TYPE_CHECKING, cast
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.screen import Screen
-from textual.widgets import Static
 
-from app.attachment import join, split
-from app.store import ChatSummary
+from app.attachment import join
+from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.tui import status
-from app.tui.session import ChatSession
+from app.tui.screens.chat_field import ChatField
 from app.tui.state import Problem, Turn
 from app.tui.tabs import CHAT
 from app.tui.widgets.attachments import Attachments
 from app.tui.widgets.bars import KeyBar, StatusLine, TopBar
-from app.tui.widgets.block_view import BlockView
+from app.tui.widgets.block_view import BlockPicture, BlockView
 from app.tui.widgets.card import ProblemCard
 from app.tui.widgets.live_panel import LiveLine, LivePanel
 from app.tui.widgets.prompt import Prompt
+from app.tui.widgets.too_small import TooSmall
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
-
-if TYPE_CHECKING:
-    from app.tui.app import OrlChat
 
 TICK = 0.25
 """Seconds between looks at the clock while an answer is written."""
 RECENT = 4
-EDITING = "Edit, and send as a new version (esc: leave it as it was)"
 REFUSAL_SECONDS = 3.0
 
 
-class ChatView(Screen[None]):
+class ChatView(ChatField):
     """One conversation, its figures, the open block and the prompt."""
 
     _refusal: str | None = None
+    found: int | None = None
+    """The message that a search found, until it is shown."""
     _word: str | None = None
-    _typed: str = ""
-    """What was in the field when editing an earlier message began."""
 
     def compose(self) -> ComposeResult:
         yield TopBar(CHAT)
@@ -57,37 +51,19 @@ class ChatView(Screen[None]):
         yield Prompt(self._history, self.ask)
         yield StatusLine()
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
-
-    @property
-    def program(self) -> "OrlChat":
-        """The app, by its own type."""
-        return cast("OrlChat", self.app)
-
-    @property
-    def draft(self) -> str:
-        """What is typed and not sent, with the files that were to go along."""
-        return join(self.query_one(Prompt).text, self.query_one(Attachments).files)
-
-    @draft.setter
-    def draft(self, message: str) -> None:
-        """Put it into the field, unless somebody types already."""
-        if message and not self.draft:
-            text, files = split(message)
-            self.query_one(Prompt).put(text)
-            self.query_one(Attachments).add(*files)
-
-    @property
-    def session(self) -> ChatSession:
-        """The chat behind this screen."""
-        return self.program.session
+        yield TooSmall()
 
     def on_mount(self) -> None:
         """Everything is drawn before the engine is started."""
         self._clock = self.set_interval(TICK, self.refresh_status, pause=True)
         self.query_one(Prompt).focus()
+        self.refresh_look()
         self.conversation_changed()
         self.engine_changed()
+
+    def on_resize(self) -> None:
+        """What is drawn by width is drawn again, once the parts have theirs."""
+        self.call_after_refresh(self.refresh_figures)
 
     # --- what the session tells (state.View) --------------------------------------------------
 
@@ -104,6 +80,7 @@ class ChatView(Screen[None]):
         """Draw the conversation on screen."""
         self.call_later(self._draw)
         self.call_later(self._offer_draft)
+        self.refresh_top()
         self.refresh_bindings()
         self.refresh_figures()
         self.refresh_status()
@@ -160,50 +137,11 @@ class ChatView(Screen[None]):
             if talk.entries:
                 await self.query(WelcomeCard).remove()
             await transcript.sync(talk)
+        found, self.found = self.found, None
+        if found is not None:
+            await transcript.show_found(found)
         if not talk.entries and not self.query(WelcomeCard):
             await transcript.show_top(WelcomeCard(self.session.engine, self._recent()))
-
-    def _offer_draft(self) -> None:
-        """A message that did not fit is the user's again."""
-        talk = self.session.conversation
-        if talk.unsent is not None and talk.editing is not None:
-            self.begin_editing(talk.unsent.content)
-            return
-        self._show_editing()
-        if talk.unsent is not None:
-            self.draft = talk.unsent.content
-
-    def begin_editing(self, message: str) -> None:
-        """The field holds `message`, to be sent as a version; what was typed waits."""
-        if not self.query_one(Prompt).border_title:
-            self._typed = self.draft
-        self._fill(message)
-        self.query_one(Prompt).focus()
-
-    def leave_editing(self) -> bool:
-        """What was typed before is in the field again; False when nothing is edited."""
-        talk = self.session.conversation
-        if talk.editing is None:
-            return False
-        talk.editing = None
-        self._bring_back()
-        return True
-
-    def _bring_back(self) -> None:
-        typed, self._typed = self._typed, ""
-        self._fill(typed)
-
-    def _fill(self, message: str) -> None:
-        text, files = split(message)
-        attachments, prompt = self.query_one(Attachments), self.query_one(Prompt)
-        attachments.take_all()
-        attachments.add(*files)
-        prompt.put(text)
-        self._show_editing()
-
-    def _show_editing(self) -> None:
-        editing = self.session.conversation.editing is not None
-        self.query_one(Prompt).border_title = EDITING if editing else ""
 
     async def _sync(self, turn: Turn) -> None:
         answer = self.query_one(Transcript).answer(turn.answer)
@@ -228,15 +166,22 @@ class ChatView(Screen[None]):
         session = self.session
         turn = session.shown_turn
         before = session.before if turn is session.last else session.last
-        self.query_one(LivePanel).show(turn, before, session.engine)
-        self.query_one(LiveLine).show(turn, session.engine)
+        context = session.conversation.context
+        self.query_one(LivePanel).show(turn, before, session.engine, context)
+        self.query_one(LiveLine).show(turn, session.engine, context)
         block = self.query_one(BlockView)
         mode = session.settings.block_view
         seen = mode != "off" and turn is not None and turn.live.picture is not None
         block.set_class(not seen, "-off")
-        over = turn is not None and turn is not session.turn
-        note = "last picture" if over else "slow motion" if mode == "slow" else ""
-        block.show(turn.live if turn else None, note)
+        over = turn is not session.turn
+        live = turn.live if turn is not None else None
+        block.show(BlockPicture.of(live, over=over, slow=mode == "slow"))
+
+    def refresh_look(self) -> None:
+        """How the block is drawn, as the settings have it."""
+        settings = self.session.settings
+        block = self.query_one(BlockView)
+        block.prefer(settings.block_layout, colours=settings.confidence_colours)
 
     def refresh_status(self) -> None:
         """What is going on, and the clock."""
@@ -283,9 +228,3 @@ class ChatView(Screen[None]):
     def _forget(self, refusal: str | None, word: str | None) -> None:
         if (self._refusal, self._word) == (refusal, word):
             self._show(None, None)
-
-    def _history(self) -> list[str]:
-        """Prompts of this window and of this chat, each once, the latest last."""
-        said = [*self.session.asked, *self.session.conversation.prompts]
-        prompts = [text for text in (split(message)[0] for message in said) if text.strip()]
-        return list(dict.fromkeys(reversed(prompts)))[::-1]

@@ -1,196 +1,273 @@
-"""Ctrl+O: the chats, newest first, with search. Typing searches, arrows choose."""
+"""Ctrl+O: the chats, newest first, with search. Typing searches, arrows choose, keys do the rest.
 
-import time
+The field keeps the focus, also while it asks for a name or a path. What is typed is known at once
+and searched for a moment later, or by the first key that needs to know the chosen chat.
+"""
 
-from rich.cells import cell_len, set_cell_size
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Static
 
-from app.store import ChatSummary
+from app.chat_files import ChatFileError
+from app.completion import common_start, matches
+from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.text import printable
+from app.tui import chat_rows, chat_transfer
 from app.tui.session import ChatSession
 from app.tui.widgets.bars import KeyBar
+from app.tui.widgets.chat_list import ChatList
+from app.tui.widgets.search_field import SearchField
+from app.words import Search
+
+ALL = 100_000
+FOUND = 200
+"""Chats that a search shows: each is read for the place to show."""
+PAUSE = 0.05
+"""Seconds without a key before a search begins; a key that needs its chats begins it at once."""
+SEARCH_HINT = "Search titles and messages"
 
 
-class SearchField(Input):
-    """The field that keeps the focus; Enter and Ctrl+D are the list's."""
+@dataclass(frozen=True)
+class Asking:
+    """What the field asks for in place of a search. `take` does what it is for and gives the words
+    about it, or raises."""
 
-    BINDINGS = [
-        Binding("enter", "submit", "open", key_display="enter", id="chats.open"),
-        Binding("ctrl+d", "screen.delete", "delete", id="chats.delete"),
-    ]
+    title: str
+    hint: str
+    take: Callable[[str], str]
+    is_path: bool = False
+    is_new: bool = False
+    """A file that will be written."""
 
 
-class ChatsScreen(ModalScreen[ChatSummary | None]):
-    """Open, rename or delete a chat; deleting asks by wanting the key twice."""
+class ChatsScreen(ModalScreen[None]):
+    """Open, rename, delete, export and import chats; `open` shows one in the window."""
 
-    BINDINGS = [
-        Binding("f2", "rename", "rename", id="chats.rename"),
-        Binding("escape", "back", "back", id="chats.back"),
-        Binding("down", "move(1)", "Next", show=False),
-        Binding("up", "move(-1)", "Previous", show=False),
-    ]
+    BINDINGS = [Binding("escape", "back", "back", id="chats.back")]
 
-    def __init__(self, session: ChatSession) -> None:
+    def __init__(self, session: ChatSession, open: Callable[[ChatSummary], None]) -> None:
         super().__init__()
         self._session = session
-        self._chats: list[ChatSummary] = []
-        self._renaming: ChatSummary | None = None
-        self._doomed: int | None = None
+        self._open = open
+        self._search = Search("")
+        self._is_stale = False
+        self._asking: Asking | None = None
+        self._deleted: list[ChatSummary] = []
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="window") as window:
             window.border_title = "Chats"
-            yield SearchField(placeholder="Search titles and messages", id="search")
-            yield OptionList(id="chats", markup=False, compact=True)
+            yield SearchField(placeholder=SEARCH_HINT, id="search")
+            yield ChatList()
             yield Static("", id="note", markup=False)
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """The newest chats."""
-        self.query_one(OptionList).can_focus = False
-        self.query_one(Input).focus()
-        self.call_after_refresh(self._search, "")
+        """All chats, the newest first; what is typed is known the moment it is typed."""
+        self._field.focus()
+        self.watch(self._field, "value", self._typed, init=False)
+        self.call_after_refresh(self._look)
+        self._is_stale = True
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Search as you type."""
-        if self._renaming is None:
-            self._search(event.value)
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What can be done now."""
+        if action in ("open", "delete", "rename", "export", "import", "move", "page"):
+            return self._asking is None
+        if action == "take":
+            return self._asking is not None
+        if action == "complete":
+            return self._asking is not None and self._asking.is_path
+        if action == "format":
+            return self._asking is not None and self._asking.is_new
+        return bool(self._deleted and self._asking is None) if action == "undo" else True
 
-    def on_resize(self) -> None:
-        """Rows fit the window."""
-        if self._chats:
-            self._fill(self.query_one(OptionList).highlighted)
+    # --- the list -----------------------------------------------------------------------------
 
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+    def on_chat_list_opened(self, event: ChatList.Opened) -> None:
         """A click opens."""
-        event.stop()
-        self._choose()
+        if self._asking is None:
+            self._show(event.chat)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter, with all that was typed before it."""
-        self._choose()
+    def action_open(self) -> None:
+        """Show the chosen chat, at what was found in it."""
+        if (chat := self._chosen) is not None:
+            self._show(chat)
+
+    def _show(self, chat: ChatSummary) -> None:
+        self._open(chat)
+        self.dismiss(None)
 
     def action_move(self, step: int) -> None:
         """Arrows move in the list while the field keeps the focus."""
-        self._say("")
-        options = self.query_one(OptionList)
-        if step > 0:
-            options.action_cursor_down()
-        else:
-            options.action_cursor_up()
+        self._look()
+        self._list.move(step)
+
+    def action_page(self, step: int) -> None:
+        """As much as is seen."""
+        self.action_move(step * self._list.page)
 
     def action_back(self) -> None:
-        """Leave renaming, or the list."""
-        if self._renaming is not None:
-            self._end_renaming()
-        else:
+        """Leave what is asked, or the list."""
+        if self._asking is None:
             self.dismiss(None)
+        else:
+            self._say("")
+            self._stop_asking()
 
-    def _choose(self) -> None:
-        """Open the chat, or take its new name."""
-        if self._renaming is not None:
-            title = self.query_one(Input).value.strip()
-            chat = self._renaming
-            if title and self._try(lambda: self._session.rename(chat.id, title)):
-                self._end_renaming()
-        elif (chosen := self._chosen) is not None:
-            self.dismiss(chosen)
+    def action_delete(self) -> None:
+        """At once, since it can be undone."""
+        chat = self._chosen
+        if chat is not None and self._try(lambda: self._session.delete(chat.id)):
+            self._refresh(self._list.index)
+            self._say(f"Deleted “{chat_rows.title(chat)}”; Ctrl+Z brings it back for an hour.")
+
+    def action_undo(self) -> None:
+        """Bring back what was deleted last; once more, what was deleted before it."""
+        chat = self._deleted[0]
+        if self._try(lambda: self._session.store.restore_chat(chat.id)):
+            self._refresh(self._list.index)
+            self._go_to(chat.id)
+            self._say(f"“{chat_rows.title(chat)}” is back.")
+
+    # --- what asks for a line ------------------------------------------------------------------
 
     def action_rename(self) -> None:
         """The field becomes the chat's title."""
-        chat = self._chosen
-        if chat is None or self._renaming is not None:
-            return
-        self._renaming = chat
-        field = self.query_one(Input)
-        field.value = chat.title
-        field.cursor_position = len(chat.title)
-        self._say("New name, then Enter. Esc leaves it as it was.")
+        if (chat := self._chosen) is not None:
+            hint = "New name, then Enter. Esc leaves it as it was."
+            take = lambda name: self._rename(chat, name)
+            self._ask(chat.title and chat_rows.title(chat), Asking("Rename", hint, take))
 
-    def action_delete(self) -> None:
-        """Twice, for the same chat."""
-        chat = self._chosen
-        if chat is None or self._renaming is not None:
+    def _rename(self, chat: ChatSummary, name: str) -> str:
+        if name.strip():
+            self._session.rename(chat.id, name.strip())
+        return ""
+
+    def action_export(self) -> None:
+        """The field becomes the path of a new file."""
+        if (chat := self._chosen) is None:
             return
-        if self._doomed != chat.id:
-            self._say(f"Once more deletes \u201c{printable(chat.title)}\u201d for good.", chat.id)
-        elif self._try(lambda: self._session.delete(chat.id)):
-            self._search(self.query_one(Input).value)
+        store, name = self._session.store, chat_transfer.suggested(chat)
+        hint = "A name in .md is for reading; one in .json holds everything and can be imported."
+        take = lambda path: chat_transfer.export(store, chat, path)
+        self._ask(name, Asking("Export to", hint, take, is_path=True, is_new=True))
+
+    def action_format(self) -> None:
+        """The other ending."""
+        self._put(chat_transfer.other_ending(self._field.value))
+
+    def action_complete(self) -> None:
+        """As far as all paths that begin as typed agree."""
+        typed = self._field.value
+        self._put(max(typed, common_start(matches(typed)), key=len))
+
+    def action_import(self) -> None:
+        """The field becomes the path of an exported file."""
+        hint = "The path of a .json file that was exported, then Enter."
+        self._ask("", Asking("Import from", hint, self._import, is_path=True))
+
+    def _import(self, path: str) -> str:
+        new, words = chat_transfer.bring_in(self._session.store, path)
+        if new:
+            self._search = Search("")
+            self._refresh(0)
+            self._go_to(*new)
+        return words
+
+    def _ask(self, value: str, asking: Asking) -> None:
+        self._asking = asking
+        self._say(asking.hint)
+        self._field.placeholder = ""
+        self._title(asking.title)
+        self._put(value)
+
+    def action_take(self) -> None:
+        """Do what was asked for; what cannot be done is said, and the field stays."""
+        asking = self._asking
+        assert asking is not None
+        words: list[str] = []
+        if self._try(lambda: words.append(asking.take(self._field.value))):
+            self._stop_asking()
+            self._refresh(self._list.index)
+            self._say(words[0])
+
+    def _stop_asking(self) -> None:
+        self._field.placeholder = SEARCH_HINT
+        self._title("Chats")
+        self._put(self._search.text)
+        self._asking = None
+        self.refresh_bindings()
+
+    def _title(self, title: str) -> None:
+        self.query_one(".window").border_title = title
+        self.refresh_bindings()
+
+    # --- what is shown -------------------------------------------------------------------------
+
+    @property
+    def _field(self) -> SearchField:
+        return self.query_one(SearchField)
+
+    @property
+    def _list(self) -> ChatList:
+        return self.query_one(ChatList)
 
     @property
     def _chosen(self) -> ChatSummary | None:
-        index = self.query_one(OptionList).highlighted
-        return self._chats[index] if index is not None and index < len(self._chats) else None
+        """The chosen chat of those that what is typed by now finds."""
+        self._look()
+        return self._list.chosen
 
-    def _end_renaming(self) -> None:
-        self._renaming = None
-        self.query_one(Input).value = ""
-        self._search("")
+    def _put(self, text: str) -> None:
+        self._field.value = text
+        self._field.cursor_position = len(text)
 
-    def _try(self, act: "object") -> bool:
+    def _typed(self, text: str) -> None:
+        if self._asking is None and text != self._search.text:
+            self._search, self._is_stale = Search(text), True
+            self.set_timer(PAUSE, self._look)
+
+    def _look(self) -> None:
+        """Search for what is typed by now, unless that was done."""
+        if self._is_stale:
+            self._refresh(0)
+            none = "No chat holds that." if self._search.parts else "No chats yet."
+            many = f"The newest {FOUND} are shown; more words find fewer."
+            count = len(self._list.chats)
+            full = self._search.parts and count == FOUND
+            self._say(none if not count else many if full else "")
+
+    def _refresh(self, index: int) -> None:
+        store, search = self._session.store, self._search
+        self._is_stale = False
+        chats: list[ChatSummary] = []
         try:
-            assert callable(act)
-            act()
+            chats = store.chats(search.text, FOUND if search.parts else ALL)
+            self._deleted = store.deleted_chats()
         except StoreError as error:
+            self._say(str(error))
+        self._list.show(chats, search, index)
+        self.refresh_bindings()
+
+    def _go_to(self, *ids: int) -> None:
+        """Choose the first chat of the list that is one of these."""
+        places = (place for place, chat in enumerate(self._list.chats) if chat.id in ids)
+        self._list.move(next(places, self._list.index) - self._list.index)
+
+    def _try(self, act: Callable[[], object]) -> bool:
+        try:
+            act()
+        except (StoreError, ChatFileError) as error:
             self._say(str(error))
             return False
         return True
 
-    def _search(self, text: str) -> None:
-        try:
-            self._chats = self._session.store.chats(text)
-        except StoreError as error:
-            self._chats = []
-            self._say(str(error))
-            return
-        self._fill(0)
-        self._say("" if self._chats else "No chat holds that." if text else "No chats yet.")
-
-    def _fill(self, highlighted: int | None) -> None:
-        options = self.query_one(OptionList)
-        width = max(20, options.scrollable_content_region.width - 2)
-        options.clear_options()
-        options.add_options(Option(_row(chat, width)) for chat in self._chats)
-        options.highlighted = highlighted if self._chats else None
-
-    def _say(self, text: str, doomed: int | None = None) -> None:
-        self._doomed = doomed
-        self.query_one("#note", Static).update(Text(text))
-
-
-def _row(chat: ChatSummary, width: int) -> Text:
-    """Title, the last message's start, and when, in columns."""
-    when = _when(chat.updated)
-    title_width = min(40, max(16, width // 2))
-    title = _cut(printable(chat.title) or "Untitled", title_width)
-    preview = printable(chat.preview)
-    room = width - title_width - cell_len(when) - 4
-    row = Text(no_wrap=True)
-    row.append(title)
-    row.append(f"  {_cut(preview, max(0, room))}  ", "dim")
-    row.append(when, "dim")
-    return row
-
-
-def _cut(text: str, width: int) -> str:
-    """`text` in exactly `width` cells."""
-    if cell_len(text) > width > 0:
-        return set_cell_size(text, width - 1) + "…"
-    return set_cell_size(text, width)
-
-
-def _when(stamp: float) -> str:
-    """`14:21` today, `3 Nov` this year, else the year."""
-    then, now = time.localtime(stamp), time.localtime()
-    if then[:3] == now[:3]:
-        return time.strftime("%H:%M", then).rjust(6)
-    if then.tm_year == now.tm_year:
-        return f"{then.tm_mday:2d} {time.strftime('%b', then)}"
-    return str(then.tm_year).rjust(6)
+    def _say(self, text: str) -> None:
+        self.query_one("#note", Static).update(Text(printable(text)))

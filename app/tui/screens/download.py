@@ -19,15 +19,21 @@ from app.tui import download_words as words
 from app.tui.download_state import DownloadState, Stage
 from app.tui.model_choice import ModelChoice
 from app.tui.widgets.bars import KeyBar, TopBar
+from app.tui.widgets.token_field import TokenField
+from app.tui.widgets.too_small import TooSmall
 
 BUTTONS = {
     "load": "Load it and chat",
+    "token": "Token",
     "retry": "Try again",
     "toggle": "Pause",
     "cancel": "Cancel, keep parts",
     "demo": "Demo",
     "other": "Another",
     "details": "Details",
+    "use": "Use once",
+    "keep": "Use and keep",
+    "close": "Back",
 }
 OFFERED: dict[Stage, tuple[str, ...]] = {
     Stage.ASKING: ("toggle", "cancel", "demo"),
@@ -38,6 +44,9 @@ OFFERED: dict[Stage, tuple[str, ...]] = {
     Stage.CANCELLED: ("retry", "demo", "other"),
 }
 """What can be done, the likeliest first: it gets the focus."""
+TYPING = ("use", "keep", "close")
+"""The same while a token is typed."""
+TOO_SHORT = "That is too short for a token."
 
 
 class DownloadScreen(Screen[None]):
@@ -47,8 +56,9 @@ class DownloadScreen(Screen[None]):
         Binding("p", "do('toggle')", "pause, go on", id="download.pause"),
         Binding("x", "do('cancel')", "cancel", id="download.cancel"),
         Binding("r", "do('retry')", "again", id="download.again"),
+        Binding("t", "do('token')", "token", id="download.token"),
         Binding("d", "do('demo')", "demo", id="download.demo"),
-        Binding("escape", "do('other')", "back", id="download.back"),
+        Binding("escape", "back", "back", id="download.back"),
         Binding("pageup", "scroll(-1)", "Up", show=False),
         Binding("pagedown", "scroll(1)", "Down", show=False),
         Binding("left,up", "app.focus_previous", "Previous", show=False),
@@ -59,6 +69,7 @@ class DownloadScreen(Screen[None]):
         super().__init__()
         self._models = models
         self._stage: Stage | None = None
+        self._typing = False
 
     def compose(self) -> ComposeResult:
         yield TopBar()
@@ -67,11 +78,12 @@ class DownloadScreen(Screen[None]):
             yield Static("", id="total", markup=False)
             yield Static("", id="files", markup=False)
             yield Static("", id="lines", markup=False)
+        yield TokenField()
         with Horizontal(id="actions"):
             for name, label in BUTTONS.items():
                 yield Button(Content(f"[ {label} ]"), name=name, compact=True)
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
+        yield TooSmall()
 
     @property
     def state(self) -> DownloadState:
@@ -101,14 +113,11 @@ class DownloadScreen(Screen[None]):
         self.query_one("#lines", Static).update(words.log(state))
         if state.stage is not self._stage:
             self._stage = state.stage
+            self._close_token()
             self._offer(state)
 
     def _offer(self, state: DownloadState) -> None:
-        card = self.query_one("#card", Static)
-        text = words.card(state, runs=self._models.can_run_large)
-        card.display = text is not None
-        card.update(text or Text())
-        card.set_class(state.stage is Stage.FAILED, "-problem")
+        self._show_card(words.card(state, runs=self._models.can_run_large))
         offered = self._offered
         for button in self.query(Button):
             name = button.name or ""
@@ -120,6 +129,12 @@ class DownloadScreen(Screen[None]):
         if state.stage is Stage.READY and self.is_current and self._models.loads_by_itself(state):
             self._models.choose(state.repo)
 
+    def _show_card(self, text: Text | None) -> None:
+        card = self.query_one("#card", Static)
+        card.display = text is not None
+        card.update(text or Text())
+        card.set_class(self.state.stage is Stage.FAILED, "-problem")
+
     def _focus_first(self) -> None:
         first = self._offered[0]
         for button in self.query(Button):
@@ -128,10 +143,14 @@ class DownloadScreen(Screen[None]):
 
     @property
     def _offered(self) -> tuple[str, ...]:
-        state = self.state
-        offered = OFFERED[state.stage]
-        if state.error is None or not state.error.detail:
+        if self._typing:
+            return TYPING
+        error = self.state.error
+        offered = OFFERED[self.state.stage]
+        if error is None or not error.detail:
             offered = tuple(name for name in offered if name != "details")
+        if error is not None and error.kind in words.TOKEN_HELPS:  # five would not fit in 60 cells
+            offered = ("token", *(name for name in offered if name != "details"))
         return offered
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -169,6 +188,47 @@ class DownloadScreen(Screen[None]):
                 from app.tui.screens.text import TextScreen
 
                 self.app.push_screen(TextScreen("Details", state.error.detail))
+            case "token" | "use" | "keep" | "close":
+                self._do_with_token(what)
             case "other":
                 self.dismiss(None)
                 models.show()
+
+    def action_back(self) -> None:
+        """Out of the field for a token, or to the models."""
+        self.action_do("close" if self._typing else "other")
+
+    # --- a token ------------------------------------------------------------------------------
+
+    def _do_with_token(self, what: str) -> None:
+        match what:
+            case "token":
+                self._open_token()
+            case "close":
+                self._close_token()
+                self._offer(self.state)
+            case _:
+                self._use_token(keep=what == "keep")
+
+    def _open_token(self, note: str = "") -> None:
+        self._typing = True
+        self._offer(self.state)
+        self._show_card(words.token_card(self.state, note))
+        self.query_one(TokenField).open()
+
+    def _close_token(self) -> None:
+        self._typing = False
+        self.query_one(TokenField).close()
+
+    def on_token_field_entered(self, event: TokenField.Entered) -> None:
+        """Enter in the field is the first button."""
+        event.stop()
+        self._use_token(keep=False)
+
+    def _use_token(self, *, keep: bool) -> None:
+        token = self.query_one(TokenField).take()
+        if token is None:
+            self._open_token(TOO_SHORT)
+            return
+        self._models.download.use_token(token, keep=keep)
+        self.action_do("retry")

@@ -21,7 +21,7 @@ WIDTH = 20
 MOST_KEYS = 2
 OTHER_KEYS = (
     "The names on the right are for changing keys: under [keys] in {path} write, say, "
-    'chat.again = "f9", and start orl-chat again.'
+    'chat.again = "f10", and start orl-chat again.'
 )
 
 
@@ -103,6 +103,7 @@ def key_words(key: str) -> str:
     """`ctrl+shift+left` as `Ctrl+Shift+Left`."""
     names = {
         "question_mark": "?", "escape": "Esc", "pageup": "PgUp", "pagedown": "PgDn",
+        "plus": "+", "minus": "-", "equals_sign": "=",
         "left_square_bracket": "[", "right_square_bracket": "]",
     }  # fmt: skip
     return "+".join(

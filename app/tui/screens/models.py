@@ -26,10 +26,13 @@ from app.tui.machine_words import DOWNLOAD, FOLDER
 from app.tui.model_choice import ModelChoice
 from app.tui.welcome import this_machine
 from app.tui.widgets.bars import KeyBar, TopBar
+from app.tui.widgets.too_small import TooSmall
 from engine.config import CheckpointError
 
 CHOICES = (DOWNLOAD, FOLDER, DEMO)
 MARK = "\u203a"
+PAGES = "https://huggingface.co/"
+"""Before the name of a repository, where its page's address was copied."""
 
 
 class FolderField(Input):
@@ -79,7 +82,7 @@ class ModelsScreen(Screen[None]):
             yield Static("", id="note", markup=False)
             yield Static("", id="about", markup=False)
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
+        yield TooSmall()
 
     def on_mount(self) -> None:
         """The choice first, then the look at the machine."""
@@ -87,7 +90,7 @@ class ModelsScreen(Screen[None]):
         self.query_one("#machine").border_title = "This machine"
         self.query_one("#choices").border_title = "Which model?"
         self.query_one(TopBar).show("first start" if models.first else f"now: {models.now}")
-        self.query_one("#folder").display = False
+        self.query_one("#folder").display = self.query_one("#note").display = False
         self._offer_best()
         self._show_rows()
         if models.verdict is None:
@@ -221,7 +224,7 @@ class ModelsScreen(Screen[None]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """A folder is looked at and used, a repository is downloaded."""
         event.stop()
-        text = event.value.strip().strip("\"'")
+        text = event.value.strip().strip("\"'").removeprefix(PAGES)
         if not text:
             self._say("Type the folder that holds config.json and the .safetensors files.")
             return
@@ -235,6 +238,7 @@ class ModelsScreen(Screen[None]):
 
     def _say(self, words: str) -> None:
         self._write("#note", Text(printable(words)))
+        self.query_one("#note").display = bool(words)
 
     def _write(self, part: str, words: RenderableType) -> None:
         """Into a part of the screen, unless the screen was left meanwhile."""

@@ -9,9 +9,9 @@ from textual.containers import Horizontal, Vertical
 
 from app.models import DEMO
 from app.protocol import Ready
-from app.store import Message
+from app.store_rows import Message
 from app.store_schema import StoreError
-from app.tui import speed
+from app.tui import panel, speed
 from app.tui.exports import export_path
 from app.tui.screens.tab import TabScreen
 from app.tui.widgets.curve import Curve
@@ -176,7 +176,8 @@ class SpeedScreen(TabScreen):
             self.query_one(f"#speed-{id}", RowsPanel) for id in ("figures", "blocks", "time")
         )
         figures.border_title = place
-        figures.show(speed.figure_rows(stats, figures.content_size.width))
+        device = panel.device_rows(self.program.session.engine)
+        figures.show([*speed.figure_rows(stats, figures.content_size.width), *device])
         blocks.show(speed.block_rows(stats, blocks.content_size.width, first=self._block))
         time.show(speed.time_rows(stats, time.content_size.width))
         self.query_one("#speed-rates", Curve).show([r.tokens_per_second for r in rates])

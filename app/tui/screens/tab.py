@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.widgets import Static
 
 from app.tui.tabs import CHAT
 from app.tui.widgets.bars import KeyBar, StatusLine, TopBar
+from app.tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from app.tui.app import OrlChat
@@ -27,7 +27,7 @@ class TabScreen(Screen[None]):
         yield from self.body()
         yield StatusLine()
         yield KeyBar()
-        yield Static("orl-chat needs a window of 60 x 20 at least.", id="too-small")
+        yield TooSmall()
 
     def body(self) -> ComposeResult:
         """The parts between the bars."""

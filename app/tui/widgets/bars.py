@@ -53,6 +53,11 @@ class TopBar(Widget):
             yield TabLine(self._tab)
         yield Static("", id="model", markup=False)
 
+    def on_resize(self) -> None:
+        """A wide window names the keys of the tabs, a narrow one does not."""
+        for tabs in self.query(TabLine):
+            tabs.refresh(layout=True)
+
     def show(self, text: str) -> None:
         """Say what answers."""
         self.query_one("#model", Static).update(Text(text, overflow="ellipsis", no_wrap=True))

@@ -14,8 +14,8 @@ from app.tui.state import Problem
 LABELS = {
     "restart": "Restart",
     "again": "Again",
-    "fit": "Leave out the oldest",
-    "move": "Ask in a new chat",
+    "fit": "Leave out oldest",
+    "move": "New chat",
     "load": "Load it",
     "models": "Models",
     "details": "Details",

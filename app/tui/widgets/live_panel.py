@@ -8,7 +8,10 @@ from app.tui import panel
 from app.tui.panel import Row
 from app.tui.state import EngineState, Turn
 
-LOOKS = ("label", "value", "figure", "spark", "meter", "rest", "warning", "note")
+LOOKS = (
+    "label", "value", "figure", "spark", "meter", "rest", "warning", "note",
+    "bar", "edited", "none",
+)  # fmt: skip
 
 
 class Figures(Widget):
@@ -42,9 +45,17 @@ class RowsPanel(Figures):
 class LivePanel(Figures):
     """All figures, one a line."""
 
-    def show(self, turn: Turn | None, before: Turn | None, engine: EngineState) -> None:
+    def show(
+        self,
+        turn: Turn | None,
+        before: Turn | None,
+        engine: EngineState,
+        context: int | None = None,
+    ) -> None:
         """Take the newest figures."""
-        self._rows = panel.rows(turn, before, engine, self.content_size.width)
+        width, height = self.content_size
+        rows = panel.rows(turn, before, engine, width, context)
+        self._rows = [*rows, *panel.strip(turn, width, height - len(rows))]
         self.border_title = "Live" if turn is None or turn.live.stats is None else "Last answer"
         self.refresh()
 
@@ -52,7 +63,7 @@ class LivePanel(Figures):
 class LiveLine(Figures):
     """The most wanted figures in one line."""
 
-    def show(self, turn: Turn | None, engine: EngineState) -> None:
+    def show(self, turn: Turn | None, engine: EngineState, context: int | None = None) -> None:
         """Take the newest figures."""
-        self._rows = [panel.one_line(turn, engine, self.content_size.width)]
+        self._rows = [panel.one_line(turn, engine, self.content_size.width, context)]
         self.refresh()

@@ -47,6 +47,11 @@ class MessageWidget(Widget):
         """Select it."""
         self.post_message(self.Clicked(self))
 
+    def mark_found(self) -> None:
+        """Be what a search found, as long as it is mounted."""
+        self.add_class("-found")
+        self.border_title = "found"
+
     def select(self, selected: bool) -> None:
         """Be the message that the keys act on, or no longer."""
         self.set_class(selected, "-selected")
@@ -147,4 +152,7 @@ class Answer(MessageWidget):
     def _words(self) -> list[tuple[str, str]]:
         words = [word for word in super()._words() if word[0] != "edit"]
         words.append(("Markdown", "copy('markdown')"))
-        return [*words, ("code", "copy('code')")] if has_code(self.entry.content) else words
+        if has_code(self.entry.content):
+            words.append(("code", "copy('code')"))
+        recorded = "trace" in (self.entry.stats or {})
+        return [*words, ("replay", "replay")] if recorded else words

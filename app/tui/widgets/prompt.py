@@ -14,6 +14,10 @@ from textual.widgets import TextArea
 from app.text import printable
 
 OWN_ACTIONS = ("send", "newline")
+JOINERS = "\u200c\u200d"
+"""Without a shape of their own, so no keys to a text area; Persian and many emoji need them."""
+LONG = 1_000
+"""Characters from which on the field says how many there are: a paste shows only its end."""
 
 
 class Prompt(TextArea):
@@ -69,6 +73,16 @@ class Prompt(TextArea):
             event.stop()
             event.prevent_default()
             await self.run_action(active.binding.action)
+        elif event.character is not None and event.character in JOINERS:
+            event.stop()
+            event.prevent_default()
+            self.insert(event.character)
+
+    def on_text_area_changed(self) -> None:
+        """Say how much it is, where not all of it can be seen."""
+        size, lines = len(self.text), self.document.line_count
+        words = f"{lines:,} line{'s' if lines > 1 else ''}"
+        self.border_subtitle = f"{size:,} characters in {words}" if size >= LONG else ""
 
     def put(self, text: str) -> None:
         """Show `text` with the cursor at its end."""

@@ -1,6 +1,7 @@
 """Every setting in a list: Enter takes the next choice or opens a field; saved as it changes."""
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -10,11 +11,23 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.settings import SettingsError, SettingsFile
+from app.settings import Settings, SettingsError
 from app.text import printable
-from app.tui.setting_rows import GROUPS, SettingRow, next_choice, origin, value_words
+from app.tui.setting_rows import GROUPS, Group, SettingRow, next_choice, origin, value_words
 
 LABEL, VALUE = 20, 26
+
+
+class SettingsSource(Protocol):
+    """Where the settings come from and go to; `settings` is another object when they changed."""
+
+    settings: Settings
+
+    def set(self, **changes: Any) -> Settings:
+        """Check values, let them hold and save them. Raises SettingsError."""
+
+    def reset(self, name: str) -> Settings:
+        """Let the default of `name` hold. Raises SettingsError."""
 
 
 class SettingsOptions(OptionList):
@@ -34,7 +47,7 @@ class SettingsOptions(OptionList):
 
 
 class SettingsList(Vertical):
-    """The settings of a file, and what each one means."""
+    """The settings of a file or of a chat, and what each one means."""
 
     class Changed(Message):
         """A setting holds a new value, which is saved."""
@@ -43,10 +56,19 @@ class SettingsList(Vertical):
             super().__init__()
             self.name = name
 
-    def __init__(self, file: SettingsFile, *, id: str) -> None:
+    def __init__(
+        self,
+        file: SettingsSource,
+        *,
+        id: str,
+        groups: Sequence[Group] = GROUPS,
+        origin: Callable[[SettingRow, Settings], str] = origin,
+    ) -> None:
         super().__init__(id=id)
         self._file = file
-        self._rows = {row.name: row for group in GROUPS for row in group.rows}
+        self._groups = groups
+        self._origin = origin
+        self._rows = {row.name: row for group in groups for row in group.rows}
 
     def compose(self) -> ComposeResult:
         yield SettingsOptions(*self._options(), markup=False, compact=True)
@@ -65,7 +87,7 @@ class SettingsList(Vertical):
 
     def _options(self) -> list[Option | None]:
         found: list[Option | None] = []
-        for group in GROUPS:
+        for group in self._groups:
             found.append(Option(Text(group.title, style="bold"), disabled=True))
             found += [Option(self._line(row), id=row.name) for row in group.rows]
         return found
@@ -74,7 +96,7 @@ class SettingsList(Vertical):
         value = printable(" ".join(value_words(row, self._file.settings).split()))
         line = Text(f"  {row.label:<{LABEL}}", no_wrap=True, overflow="ellipsis")
         line.append(f"{value[:VALUE]:<{VALUE}}", "bold")
-        line.append(f"  {origin(row, self._file.settings)}", "dim")
+        line.append(f"  {self._origin(row, self._file.settings)}", "dim")
         return line
 
     @property

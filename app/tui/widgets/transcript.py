@@ -7,8 +7,6 @@ With the focus, one message is selected: what the keys of a message act on. Up a
 message that is higher than the window is read to its end before it is left.
 """
 
-from collections.abc import Sequence
-
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
@@ -21,6 +19,7 @@ from textual.widgets import Static
 
 from app.text import printable
 from app.tui.conversation import Conversation, Entry
+from app.tui.part import above
 from app.tui.widgets.messages import Answer, MessageWidget, UserMessage
 
 KEPT = 20
@@ -129,11 +128,10 @@ class Transcript(VerticalScroll):
     async def action_select(self, step: int) -> None:
         """The message above or below; first, what is not seen yet of this one."""
         messages = self._messages()
-        if self._marked not in messages:
-            return self.on_focus()
-        assert self._marked is not None
-        if self._read_on(self._marked, step):
-            return None
+        if messages and self._marked not in messages:
+            self._mark(messages[-1])
+        if self._marked is None or not messages or self._read_on(self._marked, step):
+            return
         if step < 0 and self._marked is messages[0] and self._first > 0:
             await self.show_earlier()
             messages = self._messages()
@@ -144,7 +142,6 @@ class Transcript(VerticalScroll):
             self.release_anchor()
             self._mark(messages[index])
             self.call_after_refresh(self._show_edge, messages[index], step)
-        return None
 
     def _read_on(self, widget: Widget, step: int) -> bool:
         """Scroll within a message that goes on beyond the window; False when it does not."""
@@ -169,7 +166,7 @@ class Transcript(VerticalScroll):
         if self._marked is not None:
             self._marked.select(False)
         self._marked = widget
-        widget.select(True)
+        widget.select(self.screen.focused is self)
         self.refresh_bindings()
 
     def show_entry(self, entry: Entry) -> None:
@@ -188,7 +185,7 @@ class Transcript(VerticalScroll):
         """Bring the widgets in line with the conversation as it is now: another one, new messages
         at its end, messages that were taken back, another version and what followed that. Calling
         it too often is harmless."""
-        newest = _start(conversation.entries, len(conversation.entries), KEPT)
+        newest = above(conversation.entries, len(conversation.entries), KEPT)
         if conversation is not self.conversation or self._first > newest:
             self.conversation = conversation
             self._first = newest
@@ -225,23 +222,40 @@ class Transcript(VerticalScroll):
         found = (w for w in self._messages() if w.entry is entry)
         return next((w for w in found if isinstance(w, Answer)), None)
 
+    async def show_found(self, message_id: int) -> None:
+        """Go to a message, however far above, and mark it as what a search found."""
+        entries = self.conversation.entries
+        place = next((i for i, e in enumerate(entries) if e.id == message_id), len(entries))
+        if place < self._first:
+            await self._mount_above(above(entries, place + 1, 1))
+        for widget in (w for w in self._messages() if w.entry.id == message_id):
+            widget.mark_found()
+            self._marked = widget
+            self.call_after_refresh(self._go_to, widget)
+
+    def _go_to(self, widget: Widget) -> None:
+        self._below = None
+        self.anchor(False)
+        self.scroll_to_widget(widget, top=True, animate=False, immediate=True)
+
     async def show_earlier(self) -> None:
         """Mount some older messages above, without moving what is being read."""
         if self._first == 0 or self._loading:
             return
         self._loading = True
         try:
-            entries = self.conversation.entries
-            start = _start(entries, self._first, MORE)
-            widgets = [self._widget(entry) for entry in entries[start : self._first]]
-            self._first = start
             self.release_anchor()
             self._below = self.max_scroll_y - self.scroll_y
-            await self._talk.mount_all(widgets, after=0)
-            self._refresh_row()
+            await self._mount_above(above(self.conversation.entries, self._first, MORE))
             self.call_after_refresh(self._back_to_reading)
         finally:
             self._loading = False
+
+    async def _mount_above(self, start: int) -> None:
+        entries = self.conversation.entries[start : self._first]
+        self._first = start
+        await self._talk.mount_all([self._widget(entry) for entry in entries], after=0)
+        self._refresh_row()
 
     def _back_to_reading(self) -> None:
         if self._below is not None:
@@ -258,7 +272,7 @@ class Transcript(VerticalScroll):
         if sum(isinstance(w, Answer) for w in self._messages()) <= KEPT:
             return
         entries = self.conversation.entries
-        self._first = _start(entries, len(entries), KEPT)
+        self._first = above(entries, len(entries), KEPT)
         kept = {id(entry) for entry in entries[self._first :]}
         await self._talk.remove_children([w for w in self._messages() if id(w.entry) not in kept])
 
@@ -275,17 +289,3 @@ class Transcript(VerticalScroll):
         if entry.role == "user":
             return UserMessage(entry)
         return Answer(entry)
-
-
-def _start(entries: Sequence[Entry], end: int, answers: int) -> int:
-    """Where to begin so that `answers` answers before `end` are shown with their questions."""
-    index = end
-    while index > 0:
-        index -= 1
-        if entries[index].role == "assistant":
-            answers -= 1
-            if answers == 0:
-                break
-    while index > 0 and entries[index].role == "assistant":
-        index -= 1
-    return index

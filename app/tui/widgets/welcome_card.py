@@ -10,7 +10,7 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from app.store import ChatSummary
+from app.store_rows import ChatSummary
 from app.text import printable
 from app.tui import welcome
 from app.tui.state import EngineState
@@ -47,6 +47,15 @@ class WelcomeCard(Widget):
     def show(self, engine: EngineState) -> None:
         """The engine found out what answers."""
         self._engine = engine
+        if self.is_mounted:
+            self._refresh_words()
+
+    def on_mount(self) -> None:
+        """What was found out while the card was being mounted."""
+        self._refresh_words()
+
+    def _refresh_words(self) -> None:
+        engine = self._engine
         self.query_one(".words", Static).update(self._words())
         options = self.query_one(OptionList)
         if self._asked != welcome.questions(engine.ready):

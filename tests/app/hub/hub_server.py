@@ -54,7 +54,8 @@ class Faults:
     api, file, cdn: (status, headers) to answer the next requests of that sort with.
     cut: bytes of the body after which the connection is closed. stall: bytes after which nothing
     comes any more. corrupt: how many times a file is sent with a wrong byte. size: what the plan
-    says in place of a file's size; length: what Content-Length says.
+    says in place of a file's size; length: what Content-Length says. whoami: the status that the
+    question for a token's owner is refused with.
     """
 
     api: list[tuple[int, dict[str, str]]] = field(default_factory=list)
@@ -70,6 +71,7 @@ class Faults:
     whole_only: bool = False
     wrong_range: bool = False
     page: bytes | None = None
+    whoami: int = 0
     rate: float = 0.0
 
 
@@ -171,6 +173,8 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer_as_file_server()
             elif (path := unquote(urlsplit(self.path).path)).startswith("/api/models/"):
                 self._answer_api(path.removeprefix("/api/models/"))
+            elif path == "/api/whoami-v2":
+                self._answer_whoami()
             else:
                 self._answer_resolve(path)
         except (BrokenPipeError, ConnectionResetError):
@@ -193,6 +197,14 @@ class Handler(BaseHTTPRequestHandler):
                 self._send_json([self._tree_row(*item) for item in commit.files.items()])
             else:
                 self._send_json(self._info(commit))
+
+    def _answer_whoami(self) -> None:
+        hub = self.hub
+        if hub.faults.whoami or self.headers.get("Authorization") != f"Bearer {hub.token}":
+            self._refuse(hub.faults.whoami or 401, {})
+            return
+        token = {"displayName": "for tests", "role": "read"}
+        self._send_json({"type": "user", "name": "somebody", "auth": {"accessToken": token}})
 
     def _may_ask(self, is_known: bool) -> bool:
         hub, authorization = self.hub, self.headers.get("Authorization")

@@ -469,13 +469,15 @@ async def test_an_error_is_a_card_and_can_be_tried_again(
         assert words in f"{error.message} {error.hint}"
         for sentence in (error.message, error.hint):
             assert squeezed(sentence) in squeezed(shown.text)
-        assert buttons(shown)[:3] == ["Try again", "Demo", "Another"]
+        offered = [b for b in buttons(shown) if b not in ("Token", "Details")]
+        assert offered == ["Try again", "Demo", "Another"]
+        assert ("Token" in buttons(shown)) == (fault in (_gated, _private, _forbidden))
         if fault is _no_model:
             return
         hub.gated = hub.private = False
         hub.faults.api, hub.faults.page = [], None
         hub.faults.corrupt.clear()
-        await shown.press("enter")
+        await shown.press("r")
         await stage(shown, Stage.READY)
 
 
@@ -557,7 +559,7 @@ async def test_the_name_of_a_repository_is_downloaded(hub: FakeHub, tmp_path: Pa
         await mark(shown, "I have the folder")
         await shown.press("enter")
         await shown.until(lambda: isinstance(shown.app.focused, Input))
-        await name_folder(shown, "somebody/some-model")
+        await name_folder(shown, "https://huggingface.co/somebody/some-model")
         await stage(shown, Stage.READY)
         await shown.shows("Load it and chat")
         await shown.press("enter")
@@ -594,3 +596,15 @@ async def test_later_it_is_in_the_palette(hub: FakeHub, tmp_path: Path) -> None:
         await shown.press("enter")
         await in_chat(shown)
         assert shown.app.link.pid == pid, "what is in use is not loaded again"
+
+
+async def test_a_window_that_was_too_small_has_its_focus_back(tmp_path: Path) -> None:
+    async with first_start(tmp_path, laptop(tmp_path)) as shown:
+        await mark(shown, "I have the folder")
+        await shown.pilot.resize_terminal(50, 12)
+        await shown.shows("needs a window of 60 x 20")
+        await shown.until(lambda: shown.app.focused is None)
+        await shown.pilot.resize_terminal(110, 34)
+        await shown.until(lambda: isinstance(shown.app.focused, OptionList))
+        await shown.press("down")
+        await marked(shown, "Use the demo")

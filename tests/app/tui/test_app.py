@@ -11,6 +11,8 @@ from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
 from app.tui.app import OrlChat
+from app.tui.state import EngineState, Phase
+from app.tui.widgets.welcome_card import WelcomeCard
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("torch", "transformers", "huggingface_hub", "numpy", "tokenizers", "tree_sitter")
@@ -28,6 +30,10 @@ def test_the_terminal_process_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_an_engine_may_be_ready_before_the_start_card_is_drawn() -> None:
+    WelcomeCard(EngineState(), []).show(EngineState(Phase.DEAD))
 
 
 async def test_a_crash_is_a_sentence_and_a_log_without_locals(

@@ -137,7 +137,7 @@ def test_the_bar_is_never_ahead(done: int, cells: int) -> None:
 
 def test_names_from_outside_steer_no_terminal() -> None:
     state = DownloadState("some/model")
-    state.take(Error("gated", "\x1b[2J[bold]No.", "\x07Ask."))
+    state.take(Error("offline", "\x1b[2J[bold]No.", "\x07Ask."))
     card = words.card(state, runs=None)
     assert card is not None
-    assert card.plain == "Its terms must be accepted first\n[2J[bold]No.\nAsk."
+    assert card.plain == "Offline\n[2J[bold]No.\nAsk."

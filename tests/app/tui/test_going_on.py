@@ -117,6 +117,19 @@ def test_the_oldest_messages_are_left_out_when_the_user_says_so() -> None:
     assert (answer.stats or {})["left_out"] == bench.session.last.left_out  # type: ignore[union-attr]
 
 
+def test_an_answer_goes_on_without_what_it_was_begun_without() -> None:
+    bench = Bench().ready()
+    full_chat(bench)
+    bench.session.fit("The last one")
+    left_out = bench.turn.left_out
+    bench.done("Half", "length")
+    bench.sent.clear()
+    assert bench.session.go_on() is None
+    assert len(bench.chat.messages) == 9 - left_out
+    bench.done(" an answer")
+    assert (bench.session.conversation.entries[-1].stats or {})["left_out"] == left_out
+
+
 def test_a_message_that_is_too_long_alone_comes_back_without_a_choice() -> None:
     bench = Bench().ready()
     full_chat(bench)

@@ -67,7 +67,7 @@ async def test_a_full_context_is_a_choice(tmp_path: Path) -> None:
         await shown.shows("without the 2 oldest messages")
         assert shown.app.chat.query_one(Prompt).text == ""
         await shown.ask("Third")
-        await shown.shows("[ Ask in a new chat ]")
+        await shown.shows("[ New chat ]")
         await shown.until(lambda: isinstance(shown.app.focused, Button))
         await shown.press("tab", "enter")
         await shown.answered()
@@ -87,6 +87,7 @@ async def test_a_file_goes_along(tmp_path: Path) -> None:
         await shown.type("What does it say?")
         await shown.press("ctrl+f")
         await shown.until(lambda: isinstance(shown.app.screen, AttachScreen))
+        await shown.until(lambda: shown.app.screen.query(Input))
         field = shown.app.screen.query_one(Input)
         field.value = f"{folder}/o"
         field.cursor_position = len(field.value)
@@ -123,6 +124,7 @@ async def test_a_bug_report_is_read_copied_and_saved(tmp_path: Path) -> None:
         await shown.until(lambda: isinstance(shown.app.screen, BugReportScreen))
         await shown.shows("looking at the machine")
         await shown.press("escape")
+        await shown.until(lambda: shown.app.screen is shown.app.chat)
         shown.app.push_screen(BugReportScreen("the facts", doctor))
         await shown.shows("a machine at <folder>")
         await shown.shows("the facts")

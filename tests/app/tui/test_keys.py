@@ -28,7 +28,7 @@ def test_what_is_no_key(key: str) -> None:
 @pytest.mark.parametrize(
     ("chosen", "words"),
     [
-        ({"chat.agian": "f9"}, "did you mean 'chat.again'?"),
+        ({"chat.agian": "f10"}, "did you mean 'chat.again'?"),
         ({"nonsense": "f9"}, "F1 lists the names"),
         ({"chat.again": "hyperspace"}, "is no key"),
         ({"chat.again": ""}, "is no key"),
@@ -37,7 +37,7 @@ def test_what_is_no_key(key: str) -> None:
         ({"chat.again": "ctrl+t"}, "which is view.block's key; it stays ctrl+r."),
         ({"chat.again": "ctrl+q"}, "which is quit's key"),
         ({"chats.delete": "f2"}, "which is tab.chat's key"),
-        ({"chat.again": "f9", "chat.new": "f9"}, "chat.again cannot be 'f9'"),
+        ({"chat.again": "f10", "chat.new": "f10"}, "chat.again cannot be 'f10'"),
     ],
 )
 def test_a_key_that_cannot_hold_is_said_in_a_sentence(chosen: dict[str, str], words: str) -> None:
@@ -82,20 +82,20 @@ def test_every_id_is_used_once() -> None:
 def test_names_without_quotes_mean_the_same(home: Path) -> None:
     path = paths().settings
     path.parent.mkdir(parents=True)
-    path.write_text('[keys]\nchat.again = "f9"\n"chat.new" = "f10"\n')
+    path.write_text('[keys]\nchat.again = "f10"\n"chat.new" = "f11"\n')
     file = SettingsFile.open()
-    assert (file.settings.keys, file.notices) == ({"chat.again": "f9", "chat.new": "f10"}, [])
+    assert (file.settings.keys, file.notices) == ({"chat.again": "f10", "chat.new": "f11"}, [])
 
 
 async def test_chosen_keys_work_and_help_names_them(tmp_path: Path) -> None:
     trace = Script(pace=0.001).answer("One").answer("Two").write(tmp_path / "t")
-    keys = {"chat.again": "f9", "chat.stop": "f12", "msg.text": "x", "chat.open": "nokey"}
+    keys = {"chat.again": "f10", "chat.stop": "f12", "msg.text": "x", "chat.open": "nokey"}
     async with window(trace, size=(120, 100), keys=keys) as shown:
         await shown.ready()
         await shown.shows("chat.open cannot be 'nokey'")
         await shown.ask("First")
         await shown.answered()
-        await shown.press("f9")
+        await shown.press("f10")
         await shown.answered()
         await shown.press("escape")  # what shared the key of another is still there
         await shown.until(lambda: isinstance(shown.app.focused, Transcript))
@@ -104,6 +104,6 @@ async def test_chosen_keys_work_and_help_names_them(tmp_path: Path) -> None:
         await shown.press("escape", "f1")
         await shown.shows("answer once more")
         (line,) = [line for line in shown.text.splitlines() if "answer once more" in line]
-        assert "F9" in line
+        assert "F10" in line
         assert "chat.again" in line
         await shown.shows("Keys elsewhere")

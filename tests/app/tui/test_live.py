@@ -91,7 +91,7 @@ def test_an_answer_that_died_keeps_exact_counts_only() -> None:
     assert live.counts() is None
     live.close_block(block(0, 0.5, tokens=30))
     live.advance(step(1, 1, tokens=44))
-    assert live.counts() == {"tokens": 30, "forwards": 4, "tpf": 7.5}
+    assert live.counts() == {"tokens": 30, "forwards": 4, "tpf": 7.5, "trace": "a"}
 
 
 def test_slow_motion_is_remembered_to_the_end() -> None:

@@ -47,6 +47,11 @@ def test_what_has_no_shape_is_made_visible() -> None:
     assert visible("a\r\nb\rc") == "a↵b↵c"
     assert visible("\tx") == "⇥x"
     assert visible("\u202eabc") == "abc"
+    assert visible("\u200d") == "·"
+    assert visible("\u0301a") == "·\u0301a"
+    assert visible("e\u0301") == "e\u0301"
+    assert visible("\u200d💻") == "💻"
+    assert visible("👩\u200d💻") == "👩\u200d💻"
 
 
 def test_states_differ_without_colour_and_confidence_is_a_look() -> None:

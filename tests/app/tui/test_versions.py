@@ -5,9 +5,10 @@ from pathlib import Path
 from app.chat_settings import ChatSettings
 from app.store import Store
 from app.tui import conversation as conversations
-from app.tui.screens.chat_view import EDITING
+from app.tui.screens.chat_field import EDITING
 from app.tui.widgets.messages import Answer, UserMessage
 from app.tui.widgets.prompt import Prompt
+from app.tui.widgets.transcript import Transcript
 from tests.app.tui.bench import Bench
 from tests.app.tui.driver import Window, window
 from tests.app.tui.recording import Script
@@ -144,6 +145,11 @@ def contents(shown: Window) -> list[str]:
     return [w.entry.content for w in talk.children if isinstance(w, UserMessage | Answer)]
 
 
+def selected(shown: Window) -> str:
+    entry = shown.app.chat.query_one(Transcript).selected
+    return entry.content if entry is not None else ""
+
+
 async def test_versions_with_keys(tmp_path: Path) -> None:
     script = Script(pace=0.001)
     for text in ("first", "then", "second", "better"):
@@ -154,7 +160,11 @@ async def test_versions_with_keys(tmp_path: Path) -> None:
         for text in ("One", "Two"):
             await shown.ask(text)
             await shown.answered()
-        await shown.press("escape", "up", "up", "ctrl+r")
+        await shown.press("escape")
+        for content in ("Two", "first"):
+            await shown.press("up")
+            await shown.until(lambda content=content: selected(shown) == content)
+        await shown.press("ctrl+r")
         await shown.answered()
         await shown.until(lambda: contents(shown) == ["One", "second"])
         await shown.shows("version 2/2 · 1 tok")
@@ -164,6 +174,7 @@ async def test_versions_with_keys(tmp_path: Path) -> None:
         await shown.press("right_square_bracket")
         await shown.until(lambda: contents(shown) == ["One", "second"])
         await shown.press("escape")
+        await shown.until(lambda: prompt.has_focus)
         await shown.type("a draft")
         await shown.press("ctrl+g")
         await shown.until(lambda: prompt.text == "One")

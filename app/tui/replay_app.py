@@ -1,0 +1,36 @@
+"""A recording in a window of its own: `orl-chat replay FILE --tui`. No model, no chats."""
+
+from textual.screen import Screen
+
+from app.settings import SettingsFile
+from app.trace import Recording, read_recording
+from app.tui.film import Film
+from app.tui.program import Program
+from app.tui.screens.replay import ReplayScreen
+
+
+class ReplayProgram(Program):
+    """Shows the answers of a recording."""
+
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, recording: Recording, file: SettingsFile) -> None:
+        super().__init__(file)
+        films = [Film.of(answer, recording.ready) for answer in recording.answers]
+        self._replay = ReplayScreen(films, file.settings)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The replay."""
+        return self._replay
+
+    def on_mount(self) -> None:
+        """As the settings have it."""
+        self.wear_theme()
+
+
+def run(path: str) -> int:
+    """Show the trace at `path` until the user leaves; the exit code. Raises TraceError."""
+    file = SettingsFile.open()
+    program = ReplayProgram(read_recording(path), file)
+    code = program.run(mouse=file.settings.mouse)
+    return program.return_code or code or 0
