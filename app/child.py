@@ -4,6 +4,11 @@ import sys
 from pathlib import Path
 
 
+def cli_command(*arguments: str) -> list[str]:
+    """The command that runs `orl-chat` with `arguments`."""
+    return python_command("from app.cli import run; sys.exit(run(sys.argv[1:]))", *arguments)
+
+
 def python_command(code: str, *arguments: str) -> list[str]:
     """Run `code`, with the packages of this program importable and `arguments` in sys.argv.
 

@@ -66,6 +66,9 @@ def _test(default_model: Callable[[], str]) -> Callable[..., None]:
         adapter: Annotated[str | None, typer.Option(metavar="DIR", help="An adapter.")] = None,
         run_code: RunCode = False,
         show: Annotated[bool, typer.Option("--show", help="Show each answer.")] = False,
+        progress: Annotated[
+            bool, typer.Option("--progress", help="JSON lines ahead of the result.")
+        ] = False,
         as_json: Json = False,
     ) -> None:
         """Answer some prompts and verify: pass rate, prompts without a pass, verifier errors."""
@@ -91,6 +94,7 @@ def _test(default_model: Callable[[], str]) -> Callable[..., None]:
                     run_code=run_code,
                     show=show,
                     as_json=as_json,
+                    progress=progress,
                     decoding=decoding,
                 )
             )
@@ -105,13 +109,14 @@ def make(
     out: Annotated[str, typer.Option(metavar="FILE", help="The file to write.")],
     n: Annotated[int, typer.Option("--n", help="How many prompts.")] = 256,
     seed: Annotated[int, typer.Option(help="Which prompts.")] = 0,
+    as_json: Json = False,
 ) -> None:
     """Write a file of prompts with their verifiers."""
 
     def command() -> int:
         from app.commands.make_prompts import make as write
 
-        return write(task, n, out, seed)
+        return write(task, n, out, seed, as_json=as_json)
 
     _end(command)
 

@@ -12,6 +12,9 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 RunCode = Annotated[
     bool, typer.Option("--run-code", help="Allow verifiers to run code, for this time.")
 ]
+Progress = Annotated[
+    bool, typer.Option("--progress", help="JSON lines about how far it is, ahead of the result.")
+]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder.")]
 
 
@@ -53,8 +56,12 @@ def _finetune(default_model: Callable[[], str]) -> Callable[..., None]:
         plan: Annotated[
             bool, typer.Option("--plan", help="Say what memory it takes, and do nothing.")
         ] = False,
+        dry_step: Annotated[
+            bool, typer.Option("--dry-step", help="Measure one update, and throw it away.")
+        ] = False,
         run_code: RunCode = False,
         device: Device = "auto",
+        progress: Progress = False,
         as_json: Json = False,
     ) -> None:
         """Make the model faster on your verified prompts (ORL)."""
@@ -78,6 +85,8 @@ def _finetune(default_model: Callable[[], str]) -> Callable[..., None]:
                     run_code=run_code,
                     detach=detach,
                     plan=plan,
+                    dry_step=dry_step,
+                    progress=progress,
                     as_json=as_json,
                     changes={k: v for k, v in changes.items() if v is not None},
                 )
@@ -119,6 +128,7 @@ def compare(
     ] = None,
     run_code: RunCode = False,
     device: Device = "auto",
+    progress: Progress = False,
     as_json: Json = False,
 ) -> None:
     """The model before and after a run: accuracy, TPF, tokens per second."""
@@ -127,7 +137,7 @@ def compare(
         from app.commands.compare import Compare
         from app.commands.compare import compare as measure
 
-        return measure(Compare(run, prompts, preset, device, run_code, as_json))
+        return measure(Compare(run, prompts, preset, device, run_code, as_json, progress))
 
     _end(command)
 
@@ -141,12 +151,15 @@ def export(
     quantize: Annotated[
         bool, typer.Option("--quantize", help="And pack the whole model in NVFP4.")
     ] = False,
+    progress: Progress = False,
+    as_json: Json = False,
 ) -> None:
     """Write a run's best adapter, or the whole model, to a folder."""
 
     def command() -> int:
+        from app.commands.export import Export
         from app.commands.export import export as write
 
-        return write(run, destination, merge=merge, quantize=quantize)
+        return write(Export(run, destination, merge, quantize, as_json, progress))
 
     _end(command)

@@ -45,6 +45,21 @@ class Paths:
         return self.data / "runs"
 
     @property
+    def prompts(self) -> Path:
+        """Files of verified prompts that were made here."""
+        return self.data / "prompts"
+
+    @property
+    def kept(self) -> Path:
+        """The prompts that were kept in the chat."""
+        return self.prompts / "kept.jsonl"
+
+    @property
+    def demo_prompts(self) -> Path:
+        """The demo's prompts, for trying things."""
+        return self.prompts / "demo.jsonl"
+
+    @property
     def downloads(self) -> Path:
         """What was planned and checked of each download, one folder a repository."""
         return self.data / "downloads"
@@ -82,8 +97,8 @@ class Paths:
     def named(self) -> dict[str, Path]:
         """Every path by name, for `orl-chat paths` and the screens."""
         names = (
-            "settings", "store", "traces", "runs", "downloads", "exports", "draft", "log",
-            "engine_log", "download_log", "cache",
+            "settings", "store", "traces", "runs", "prompts", "downloads", "exports", "draft",
+            "log", "engine_log", "download_log", "cache",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 QUESTION = "Tom has 23 apples and buys 48 more. How many apples does Tom have now?"
+UPDATES = 16
+"""Of the run, when its picture is taken."""
 FIRST = "What is 6 x 7?"
 SIZE = (110, 34)
 
@@ -49,6 +51,28 @@ async def take() -> None:
         await settled(pilot, app)
         await pilot.pause(0.3)
         (HERE / "chat.svg").write_text(app.export_screenshot(title="orl-chat"))
+        await finetune(pilot, app)
+
+
+async def finetune(pilot, app) -> None:
+    """Set up a run on the demo's own prompts, test their verifier, and train for a while."""
+    await pilot.press("f4", "d")
+    await done(pilot, lambda: app.screen.setup.plan)
+    await pilot.press("t")
+    await done(pilot, lambda: app.screen.setup.trial)
+    (HERE / "finetune.svg").write_text(app.export_screenshot(title="orl-chat"))
+    await pilot.press("s")
+    await done(pilot, lambda: hasattr(app.screen, "seen"))
+    await done(pilot, lambda: len(app.screen.seen.of("update")) >= UPDATES)
+    await pilot.pause(1.5)
+    (HERE / "run.svg").write_text(app.export_screenshot(title="orl-chat"))
+    await pilot.press("x")
+    await done(pilot, lambda: not app.screen.seen.status.alive)
+
+
+async def done(pilot, what) -> None:
+    while not what():
+        await pilot.pause(0.2)
 
 
 async def ask(pilot, app, question: str) -> None:

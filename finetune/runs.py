@@ -82,7 +82,10 @@ class Status:
         if self.pid is None or self.state not in _LIVE:
             return False
         try:
-            return abs(psutil.Process(self.pid).create_time() - (self.started or 0.0)) < 1.0
+            process = psutil.Process(self.pid)
+            # Where nobody collects what a killed process leaves, its pid stays taken.
+            over = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+            return not over and abs(process.create_time() - (self.started or 0.0)) < 1.0
         except psutil.Error:
             return False
 

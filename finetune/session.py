@@ -63,7 +63,7 @@ class Session:
         if status.alive and status.pid != os.getpid():
             raise RunError(f"{self.run.name} is already running (pid {status.pid}).")
         try:
-            self._status("running")
+            self._status("running", before=status)
             self._begin()
             return self._train()
         except KeyboardInterrupt:
@@ -169,12 +169,13 @@ class Session:
         self.run.add_event(event)
         self._tell(event)
 
-    def _status(self, state: State, message: str = "") -> Status:
+    def _status(self, state: State, message: str = "", before: Status | None = None) -> Status:
+        """Write where the run stands; `before` it is restored, where it stood."""
         status = own_status(
             state=state,
-            update=self.done,
+            update=self.done if before is None else before.update,
             updates=self.config.updates,
-            best=self._best(),
+            best=self._best() if before is None else before.best,
             message=message,
         )
         self.run.write_status(status)
@@ -237,10 +238,14 @@ def update_event(report: Report) -> dict[str, Any]:
         "answers": len(report.rollouts),
         "kept": report.kept,
         "errors": report.errors,
-        "tokens": report.tokens,
+        "cut": sum(rollout.finish.reason != "end" for rollout in report.rollouts),
+        "prompts": len({rollout.prompt.id for rollout in report.rollouts}),
+        "prompts_passed": len({rollout.prompt.id for rollout in report.rollouts if rollout.kept}),
         "steps": report.steps,
         "tpf_steps": report.tpf_steps,
         **{name: _number(value) for name, value in asdict(sums).items()},
+        "packed": sums.tokens,
+        "tokens": report.tokens,
         "skipped": report.skipped,
         "rollout_seconds": round(report.rollout_seconds, 3),
         "learn_seconds": round(report.learn_seconds, 3),

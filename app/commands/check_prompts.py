@@ -3,15 +3,17 @@
 import json
 import statistics
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.commands.running import CommandError, say
 from app.models import resolve_model
+from app.settings import SettingsFile
 from app.text import printable
 
 if TYPE_CHECKING:
+    from app.consent import Consent
     from finetune.prompts import Problem, Prompt, PromptSet
 
 LINES_SHOWN = 10
@@ -38,6 +40,7 @@ class Report:
     lengths: list[int]
     model: str
     not_run: int
+    consent: "Consent | None" = None
 
     def to_json(self) -> str:
         """One object; problems as {line, text}."""
@@ -48,6 +51,7 @@ class Report:
             "tokens": _spread(self.lengths),
             "model": self.model,
             "answers_not_checked": self.not_run,
+            "consent": None if self.consent is None else asdict(self.consent),
             "problems": problems,
         }
         return json.dumps({"file": self.path, **figures}, ensure_ascii=False)
@@ -89,8 +93,11 @@ def read(path: str) -> "PromptSet":
 
 def examine(request: Check, found: "PromptSet") -> Report:
     """Lengths and own answers of the prompts that could be read."""
+    from app.consent import consent_needed
+
     lengths, too_long, model = _lengths(request.model, found.prompts)
     rejected, not_run = _own_answers(request, found.prompts)
+    allowed = SettingsFile.open().settings.run_code
     problems = sorted((*found.problems, *too_long, *rejected), key=lambda p: p.line)
     bad = {problem.line for problem in problems}
     good = [prompt for prompt in found.prompts if prompt.line not in bad]
@@ -102,6 +109,7 @@ def examine(request: Check, found: "PromptSet") -> Report:
         lengths=[lengths[prompt.id] for prompt in good if prompt.id in lengths],
         model=model,
         not_run=not_run,
+        consent=consent_needed(found.prompts, allowed),
     )
 
 

@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.adapters import with_adapter
-from app.commands.finetune import check_unchanged, find_run, usable_prompts
+from app.commands.finetune import check_unchanged, usable_prompts
 from app.commands.running import CommandError, say
+from app.commands.steps import Steps
 from app.consent import open_verifier
 from app.decoding import decode_config
 from app.models import ModelFolder
+from app.runs import find_run, tuned_update
 from engine.config import DecodeConfig
 from finetune.runs import RunFolder
 
 if TYPE_CHECKING:
-    from finetune.evaluate import Comparison, Evaluation
+    from finetune.evaluate import Comparison, Evaluation, Result
     from finetune.prompts import Prompt
 
 PROGRESS_EVERY = 20
@@ -34,6 +36,7 @@ class Compare:
     device: str = "auto"
     run_code: bool = False
     as_json: bool = False
+    progress: bool = False
 
 
 def compare(request: Compare) -> int:
@@ -41,6 +44,8 @@ def compare(request: Compare) -> int:
     from engine.generate import Engine
     from finetune.compare import frontier, headline
 
+    steps = Steps(request.progress)
+    steps.tell("loading both models")
     run = find_run(request.run)
     check_unchanged(run)
     info = run.info()
@@ -52,13 +57,15 @@ def compare(request: Compare) -> int:
     tuned = Engine.load(tuned_at.folder.path, device=request.device, adapter=tuned_at.adapter)
     file = request.prompts or info.prompts
     with open_verifier(prompts, file, run_code=request.run_code) as check:
-        compared = headline(base, tuned, prompts, check, config, _counter(2 * len(prompts)))
-        curves = {
-            name: frontier(engine, prompts, check, config)
-            for name, engine in (("base", base), ("tuned", tuned))
-        }
+        count = _counter(2 * len(prompts), steps)
+        compared = headline(base, tuned, prompts, check, config, count)
+        curves = {}
+        for name, engine in (("base", base), ("tuned", tuned)):
+            steps.tell(f"other thresholds, {name}")
+            curves[name] = frontier(engine, prompts, check, config)
     data = {
         "run": run.name,
+        "update": tuned_update(run),
         "model": info.model,
         "device": str(base.device),
         "n": len(prompts),
@@ -69,6 +76,7 @@ def compare(request: Compare) -> int:
         "frontier": {
             name: {str(t): _short(e) for t, e in curve.items()} for name, curve in curves.items()
         },
+        "items": _items(prompts, compared),
     }
     print(json.dumps(data) if request.as_json else _table(data))
     return 0
@@ -99,18 +107,32 @@ def _prompts(request: Compare, run: RunFolder) -> "list[Prompt]":
     return list(found)
 
 
-def _counter(total: int) -> Callable[[Any], None] | None:
-    if not sys.stderr.isatty():
-        return None
+def _counter(total: int, steps: Steps) -> Callable[[Any], None]:
     done = 0
 
     def count(result: Any) -> None:
         nonlocal done
         done += 1
-        if done % PROGRESS_EVERY == 0:
+        steps.tell("answers", done, total)
+        if done % PROGRESS_EVERY == 0 and sys.stderr.isatty():
             say(f"{done} of {total} answers")
 
     return count
+
+
+def _items(prompts: "list[Prompt]", compared: "Comparison") -> list[dict[str, Any]]:
+    """Every prompt with both answers."""
+    rows = zip(prompts, compared.before.results, compared.after.results, strict=True)
+    return [
+        {"line": p.line, "question": p.question, "base": _answer(a), "tuned": _answer(b)}
+        for p, a, b in rows
+    ]
+
+
+def _answer(result: "Result") -> dict[str, Any]:
+    stats = result.stats
+    figures = {"tokens": stats.tokens, "forwards": stats.forwards, "tpf": stats.tpf}
+    return {"text": result.text, "right": result.right, **figures}
 
 
 def _comparison(compared: "Comparison") -> dict[str, Any]:

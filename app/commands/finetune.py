@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.child import cli_command
 from app.commands.check_prompts import read, warn
 from app.commands.progress import Progress, summary
 from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks, say
 from app.consent import may_run, open_verifier
 from app.models import resolve_model
 from app.paths import paths
+from app.runs import LOG, find_run
 from engine.config import ModelConfig
 from finetune.config import FinetuneConfig, Train, recipe
 from finetune.runs import RunError, RunFolder, RunInfo
@@ -47,6 +48,8 @@ class Finetune:
     run_code: bool = False
     detach: bool = False
     plan: bool = False
+    dry_step: bool = False
+    progress: bool = False
     as_json: bool = False
     changes: dict[str, Any] = field(default_factory=dict)
 
@@ -55,20 +58,14 @@ def finetune(request: Finetune) -> int:
     """Do it; the exit code."""
     if request.plan:
         return plan(request)
+    if request.dry_step:
+        return try_step(request)
     if (request.prompts is None) == (request.resume is None):
         raise CommandError("Name a file of prompts, or a run to go on with (--resume RUN).")
     run = find_run(request.resume) if request.resume is not None else new_run(request)
     if request.detach:
         return detach(run, request)
     return train(run, request)
-
-
-def find_run(name: str) -> RunFolder:
-    """A run by folder or name. Raises RunError."""
-    path = Path(os.path.expanduser(name))
-    run = RunFolder(path if path.is_dir() else paths().runs / name)
-    run.info()
-    return run
 
 
 def new_run(request: Finetune) -> RunFolder:
@@ -188,22 +185,24 @@ def _fitting(engine: "Engine", prompts: "tuple[Prompt, ...]") -> "list[Prompt]":
 
 def detach(run: RunFolder, request: Finetune) -> int:
     """Start a process of its own that goes on with the run, and see it begin."""
-    command = [sys.executable, "-m", "app.cli", "finetune", "--resume", str(run.path.resolve())]
-    command += ["--run-code"] if request.run_code else []
-    with (run.path / "log.txt").open("ab") as log:
+    options = ["--device", request.device, *(["--run-code"] if request.run_code else [])]
+    command = cli_command("finetune", "--resume", str(run.path.resolve()), *options)
+    with (run.path / LOG).open("ab") as log:
         process = subprocess.Popen(
-            [*command, "--device", request.device],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
             cwd=run.path,
+            # The log of a run that crashes in native code then says so.
+            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
         )
     end = time.monotonic() + DETACH_SECONDS
     while time.monotonic() < end and process.poll() is None and not run.status().alive:
         time.sleep(0.05)
     if process.poll() not in (None, 0):
-        last = (run.path / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        last = (run.path / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         raise CommandError(last[-1] if last else f"The run {run.name} ended at once.")
     if request.as_json:
         print(json.dumps({**summary(run), "pid": process.pid}))
@@ -211,6 +210,22 @@ def detach(run: RunFolder, request: Finetune) -> int:
         print(f"{run.name} trains in the background (pid {process.pid}).")
         print(f"see:   orl-chat runs\nstop:  orl-chat runs stop {run.name}")
     return 0
+
+
+def try_step(request: Finetune) -> int:
+    """Measure one update of such a run, and forget it."""
+    from app.commands.dry_step import DryStep, dry_step
+
+    if request.prompts is None:
+        raise CommandError("Name a file of prompts to try one update on.")
+    folder = resolve_model(request.model)
+    prompts = usable_prompts(request.prompts)
+    config = run_config(request, ModelConfig.from_pretrained(folder.path), len(prompts))
+    step = DryStep(
+        folder, request.prompts, config, request.device, request.run_code, request.as_json,
+        request.progress,
+    )  # fmt: skip
+    return dry_step(step, prompts)
 
 
 def plan(request: Finetune) -> int:

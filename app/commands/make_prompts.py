@@ -11,7 +11,7 @@ from app.commands.running import CommandError, say
 DEMO = "demo"
 
 
-def make(task: str, n: int, out: str, seed: int) -> int:
+def make(task: str, n: int, out: str, seed: int, *, as_json: bool = False) -> int:
     """Write n prompts of a task to the new file `out`; the exit code."""
     if n < 1:
         raise CommandError(f"The number of prompts must be at least 1, got {n}.")
@@ -20,6 +20,9 @@ def make(task: str, n: int, out: str, seed: int) -> int:
         raise CommandError(f"{out} exists already; name another file.")
     rows = list(_rows(task, n, seed))
     _write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    if as_json:
+        print(json.dumps({"file": out, "prompts": len(rows)}))
+        return 0
     say(f"{len(rows):,} prompts in {out}; look at them with: orl-chat prompts check {out}")
     return 0
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.commands.running import say
+from app.runs import seen_status
 from finetune.checks import best_check
 from finetune.runs import RunFolder
 
@@ -90,7 +91,7 @@ def check_line(event: dict[str, Any]) -> str:
 
 def summary(run: RunFolder) -> dict[str, Any]:
     """A run in one object, as --json prints it."""
-    status, info = run.status(), run.info()
+    status, info = seen_status(run), run.info()
     checks = [event for event in run.events() if event["kind"] == "check"]
     updates = [event for event in run.events() if event["kind"] == "update"]
     alarms = [event["text"] for event in run.events() if event["kind"] == "alarm"]

@@ -28,8 +28,14 @@ class Quantization:
     style: str = "modelopt"
 
 
-def quantize(request: Quantization, *, quiet: bool = False) -> int:
-    """Quantise and print the report; the exit code. `quiet` leaves the last line to the caller."""
+def quantize(
+    request: Quantization,
+    *,
+    quiet: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Quantise and print the report; the exit code. `quiet` leaves the last line to the caller;
+    `progress` is told bytes instead of the terminal."""
     style = _style(request.style)
     target = Path(request.target).expanduser()
     if target.exists() and not target.is_dir():
@@ -39,7 +45,7 @@ def quantize(request: Quantization, *, quiet: bool = False) -> int:
 
     quantiser = Quantiser(source.path, target, style=style, experts_only=request.experts_only)
     _check_space(target, quantiser.bytes_after)
-    report = quantiser.run(_progress())
+    report = quantiser.run(progress or _progress())
     print(as_table(report))
     if not quiet:
         say(f"{target} is ready: orl-chat --model {target}")

@@ -3,11 +3,11 @@
 import json
 from typing import Any, get_args
 
-from app.commands.finetune import find_run
 from app.commands.progress import summary
 from app.commands.running import CommandError, say
 from app.paths import paths
-from finetune.runs import Request, RunError, RunFolder
+from app.runs import every_run, find_run
+from finetune.runs import Request, RunError
 
 
 def list_runs(*, as_json: bool = False) -> int:
@@ -36,17 +36,6 @@ def ask_run(action: str, name: str) -> int:
     run.request(words[action])
     print(f"{run.name} was asked to {action}; it obeys after the update in progress.")
     return 0
-
-
-def every_run() -> list[RunFolder]:
-    """The runs in their usual place, in the order they were begun."""
-    root = paths().runs
-    if not root.is_dir():
-        return []
-    found = [path for path in root.iterdir() if (path / "run.json").is_file()]
-    return [
-        RunFolder(path) for path in sorted(found, key=lambda p: (p / "run.json").stat().st_mtime)
-    ]
 
 
 def _line(row: dict) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from app.commands.ask import load_engine
 from app.commands.check_prompts import read, warn
 from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks, say
+from app.commands.steps import Steps
 from app.consent import open_verifier
 from app.decoding import decode_config
 from app.models import resolve_model
@@ -35,6 +36,7 @@ class Test:
     run_code: bool = False
     show: bool = False
     as_json: bool = False
+    progress: bool = False
     decoding: dict[str, Any] = field(default_factory=dict)
 
 
@@ -47,6 +49,8 @@ def test(request: Test) -> int:
     if k < request.k:
         say("At temperature 0 all answers to a prompt are the same, so each is made once.")
     prompts = _chosen(request)
+    steps = Steps(request.progress)
+    steps.tell("loading the model")
     with open_verifier(prompts, request.path, run_code=request.run_code) as verifier:
         folder = resolve_model(request.model)
         engine = load_engine(folder, request.device, request.adapter)
@@ -55,7 +59,7 @@ def test(request: Test) -> int:
         with ctrl_c_asks() as asked:
             trial = try_prompts(
                 engine, prompts, verifier, config, k,
-                progress=_progress(request, k * len(prompts)), stop=asked.is_set,
+                progress=_progress(request, k * len(prompts), steps), stop=asked.is_set,
             )  # fmt: skip
     if trial is None:
         say("Stopped before the first answers were whole.")
@@ -78,12 +82,13 @@ def _chosen(request: Test) -> "list[Prompt]":
     return split(found.prompts, request.n, seed=0)[1]
 
 
-def _progress(request: Test, total: int) -> "Callable[[Rollout], None]":
+def _progress(request: Test, total: int, steps: Steps) -> "Callable[[Rollout], None]":
     done = 0
 
     def tell(attempt: "Rollout") -> None:
         nonlocal done
         done += 1
+        steps.tell("answers", done, total)
         if request.show and not request.as_json:
             say(f"[{done}/{total}] {_told(attempt)}")
 
@@ -125,6 +130,7 @@ def _as_json(conditions: dict[str, str], trial: "Trial") -> str:
     attempts = [
         {
             "line": attempt.prompt.line,
+            "question": attempt.prompt.question,
             "text": attempt.finish.text,
             "passed": attempt.kept,
             "reason": attempt.verdict.reason or attempt.finish.reason,

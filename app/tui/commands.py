@@ -29,6 +29,9 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     )
     yield SystemCommand("Again", "Answer the last question once more (Ctrl+R)", chat.action_again)
     yield SystemCommand(
+        "Keep the answer", "As a verified prompt, to train on (Ctrl+S)", chat.action_keep
+    )
+    yield SystemCommand(
         "Edit", "The last message; send it as a new version (Ctrl+G)", chat.action_edit
     )
     yield SystemCommand(

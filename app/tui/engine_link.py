@@ -6,6 +6,7 @@ from typing import Protocol
 from app.client import EngineClient, EngineDied
 from app.protocol import EngineMessage, LoadModel, Request
 from app.tui.session import ChatSession
+from app.tui.state import EngineState, Phase
 
 
 class Guest(Protocol):
@@ -59,6 +60,19 @@ class EngineLink:
     def send(self, request: Request) -> None:
         """Send the engine a request."""
         self._session.send(request)
+
+    @property
+    def on_card(self) -> bool:
+        """Whether the engine holds memory of a card, which a run would need."""
+        ready = self._session.engine.ready
+        return ready is not None and ready.device != "cpu"
+
+    async def rest(self) -> None:
+        """End the engine until a message wants it again."""
+        session = self._session
+        session.engine = EngineState(Phase.DEAD)
+        session.view.engine_changed()
+        await self.close()
 
     async def close(self, timeout: float = 0.5) -> None:
         """End the engine; in less than a second, whatever it is doing."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.child import python_command
+from app.child import cli_command
 from engine.machine.facts import Row
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class CheckFailedError(Exception):
 
 def doctor_command(option: str = "--json") -> list[str]:
     """The command that runs the doctor."""
-    return python_command(f"from app.cli import run; sys.exit(run(['doctor', {option!r}]))")
+    return cli_command("doctor", option)
 
 
 async def ask_doctor(command: Sequence[str], *, patience: float = PATIENCE) -> Verdict:

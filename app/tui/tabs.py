@@ -26,6 +26,7 @@ class Tab:
 TABS = (
     Tab(CHAT, "f2", "Chat", "the chat"),
     Tab("speed", "f3", "Speed", "the last answers' figures, and a benchmark"),
+    Tab("finetune", "f4", "Finetune", "train on your prompts, watch and compare runs"),
     Tab("models", "f5", "Models & settings", "models on this machine, and every setting"),
 )
 
@@ -47,11 +48,21 @@ def _speed() -> Screen[None]:
     return SpeedScreen()
 
 
+def _finetune() -> Screen[None]:
+    from app.tui.screens.finetune import FinetuneScreen
+
+    return FinetuneScreen()
+
+
 def _library() -> Screen[None]:
     from app.tui.screens.library import LibraryScreen
 
     return LibraryScreen()
 
 
-SCREENS: dict[str, Callable[[], Screen[None]]] = {"speed": _speed, "models": _library}
+SCREENS: dict[str, Callable[[], Screen[None]]] = {
+    "speed": _speed,
+    "finetune": _finetune,
+    "models": _library,
+}
 """Imported when first opened: none of them is needed for the first frame."""

@@ -60,6 +60,11 @@ def test_compare(cli: Cli, trained: Path) -> None:
     assert (code, told["n"], told["held_out"], told["threshold"]) == (0, 1, True, 0.95)
     assert told["base"]["tpf"] > 1
     assert list(told["frontier"]["tuned"]) == ["0.5", "0.7", "0.8", "0.9", "0.95", "0.99"]
+    assert told["update"] in (0, 2)
+    (item,) = told["items"]
+    assert item["question"].startswith("What is")
+    assert item["base"]["text"]
+    assert item["tuned"]["forwards"] >= 2
     assert told["speedup"] == pytest.approx(told["tuned"]["tpf"] / told["base"]["tpf"])
 
 
@@ -77,8 +82,12 @@ def test_exports(cli: Cli, trained: Path, tmp_path: Path) -> None:
     code, _, err = cli("export", trained, tmp_path / "packed", "--quantize")
     assert code == 1
     assert "add --merge" in err
-    code, out, _ = cli("export", trained, tmp_path / "packed", "--merge", "--quantize")
-    assert (code, f"--model {tmp_path / 'packed'}" in out) == (0, True)
+    options = ("--merge", "--quantize", "--json", "--progress")
+    code, out, _ = cli("export", trained, tmp_path / "packed", *options)
+    *steps, told = map(json.loads, out.splitlines())
+    assert (code, f"--model {tmp_path / 'packed'}" in told["told"]) == (0, True)
+    stages = dict.fromkeys(step["stage"] for step in steps)
+    assert list(stages) == ["merging", "checking the merged model", "packing"]
     assert "quantization_config" in read_json(tmp_path / "packed" / "config.json")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter", "packed"]
     code, out, _ = cli("ask", "What is 47 + 38?", "--model", tmp_path / "packed", "--device", "cpu")
@@ -94,12 +103,26 @@ def test_a_plan_reads_no_weight(cli: Cli, prompts: Path) -> None:
     assert plans["24 GB"]["total"] <= sum(plans["24 GB"]["parts"].values())
 
 
+def test_one_update_is_measured_and_forgotten(cli: Cli, prompts: Path, home: Path) -> None:
+    arguments = ("--model", "demo", "--device", "cpu", "--recipe", "quick")
+    code, out, _ = cli("finetune", prompts, *arguments, "--dry-step", "--json", "--progress")
+    *steps, told = map(json.loads, out.splitlines())
+    assert code == 0
+    assert [step["stage"] for step in steps] == ["loading the model", "one update"]
+    assert (told["device"], told["updates"], told["answers"]) == ("cpu", 30, 3)
+    update = told["rollout_seconds"] + told["learn_seconds"]
+    assert told["total_seconds"] >= 30 * update > 0
+    assert told["peak_bytes"] > 0 < told["disk_bytes"]
+    assert not (home / "data" / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["finetune"], "Name a file of prompts"),
         (["finetune", "--resume", "nothing"], "is not a run"),
         (["finetune", "x.jsonl", "--full", "--adapter-only"], "exclude each other"),
+        (["finetune", "--dry-step"], "Name a file of prompts"),
         (["compare", "nothing"], "is not a run"),
         (["runs", "stop"], "Name the run"),
         (["runs", "dance", "x"], "takes pause, continue, save or stop"),

@@ -72,6 +72,10 @@ def test_a_whole_run(trained: Any, tiny_checkpoint: Path) -> None:
     assert (status.state, status.update) == ("done", 4)
     assert [event["done"] for event in events if event["kind"] == "update"] == [1, 2, 3, 4]
     assert [event["done"] for event in events if event["kind"] == "check"] == [0, 2, 4]
+    for event in (event for event in events if event["kind"] == "update"):
+        assert (event["prompts"], event["prompts_passed"]) == (event["answers"], event["kept"])
+        assert event["steps"] < event["tokens"] <= 16 * event["answers"]
+        assert event["packed"] > event["tokens"]  # the prompts and every state among them
     assert told[:-1] == events
     assert (told[-1]["kind"], told[-1]["best"]) == ("status", status.best)
     assert len(run.states()) == 2

@@ -21,6 +21,7 @@ LAYOUT_HELP = "the open block: a grid, or running text"
 CHATS_HELP = "search, open, rename, delete, export, import"
 LEAVE_HELP = "from the field to the conversation, where messages are selected, and back"
 VIEW_HELP = "the open block: live, in slow motion, not at all"
+KEEP_HELP = "keep the last answer as a verified prompt, to train on"
 
 
 def _key(key: str, action: str, word: str, id: str, tooltip: str) -> Binding:
@@ -45,6 +46,7 @@ class ChatScreen(ChatMessages):
             "f9", "settings", "settings", "chat.settings", "this chat's decoding and system prompt"
         ),
         _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
+        _key("ctrl+s", "keep", "keep", "chat.keep", KEEP_HELP),
         _key("ctrl+o", "open_chat", "chats", "chat.open", CHATS_HELP),
     ]
 

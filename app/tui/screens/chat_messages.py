@@ -5,7 +5,7 @@ They act on the selected message, and without one on the last that they make sen
 """
 
 from app.tui.clipboard import copied, in_tmux
-from app.tui.conversation import Entry, why_complete
+from app.tui.conversation import Entry, request_messages, why_complete
 from app.tui.copying import Copies, has_code
 from app.tui.screens.chat_view import ChatView
 from app.tui.widgets.transcript import Transcript
@@ -35,6 +35,8 @@ class ChatMessages(ChatView):
                 entry = selected or talk.last_answer
                 code = parameters == ("code",)
                 useful = entry is not None and (not code or has_code(entry.content))
+            case "keep":
+                useful = self._answer_to_keep() is not None
             case "leaf":
                 useful = selected is not None and selected.versions > 1
             case _:
@@ -62,6 +64,30 @@ class ChatMessages(ChatView):
             return
         self.app.copy_to_clipboard(piece.text)
         self.tell(copied(piece.name, piece.text, tmux=in_tmux()))
+
+    def _answer_to_keep(self) -> int | None:
+        """Where the selected answer stands, else the newest whole one; None without one."""
+        selected, entries = self.query_one(Transcript).selected, self.session.conversation.entries
+        whole = [i for i, e in enumerate(entries) if e.role == "assistant" and e.reason == "end"]
+        return next((i for i in whole if entries[i] is selected), max(whole, default=None))
+
+    def action_keep(self) -> None:
+        """Keep the selected answer, else the last one, as a prompt with a verifier."""
+        at = self._answer_to_keep()
+        if at is None:
+            self.say("There is no whole answer to keep yet.")
+            return
+        from app.tui.screens.keep import KeepScreen
+
+        talk = self.session.conversation
+        system = talk.settings.over(self.session.settings).system
+        messages = request_messages(talk.entries[:at], system)
+
+        def kept(words: str | None) -> None:
+            if words is not None:
+                self.tell(words)
+
+        self.app.push_screen(KeepScreen(messages, talk.entries[at].content), kept)
 
     def action_leaf(self, step: int) -> None:
         """The version before or after the selected message."""

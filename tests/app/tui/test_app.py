@@ -21,7 +21,9 @@ HEAVY = ("torch", "transformers", "huggingface_hub", "numpy", "tokenizers", "tre
 def test_the_terminal_process_imports_nothing_heavy() -> None:
     code = (
         "import sys, app.tui.app, app.tui.screens.chats, app.tui.screens.help\n"
-        "import app.tui.screens.models, app.tui.screens.download\n"
+        "import app.tui.screens.models, app.tui.screens.download, app.tui.screens.finetune\n"
+        "import app.tui.screens.run, app.tui.screens.compare, app.tui.screens.export\n"
+        "import app.tui.screens.keep, app.tui.using\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run(

@@ -1,0 +1,125 @@
+"""Runs from outside: what became of them, what can be done, and their events read as they come."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from app.run_watch import RunWatch, best_checks
+from app.runs import LOG, can_resume, delete_run, every_run, seen_status
+from finetune.runs import RunError, RunFolder, Status
+from tests.app.training import add, check, make_run, of_process, trainer, update, whole_state
+
+
+def test_a_killed_trainer_has_failed_and_says_why() -> None:
+    run = make_run()
+    with trainer(run, 3) as process:
+        assert seen_status(run).state == "running"
+        process.kill()
+        # Nobody has collected it yet: its pid is taken, but it trains no more.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        status = seen_status(run)
+    assert (status.state, status.update) == ("failed", 3)
+    assert "was killed" in status.message
+    assert "memory" in status.message
+
+
+def test_the_cause_is_what_the_log_says_or_a_restart() -> None:
+    run = make_run()
+    run.write_status(Status("running", pid=1 << 22, started=9e9, updates=20))
+    (run.path / LOG).write_text("Fatal Python error: Segmentation fault\n\nThread 0x1\n")
+    assert seen_status(run).message == "Its process crashed (Segmentation fault)."
+    run.write_status(Status("running", pid=1 << 22, started=1.0, updates=20))
+    assert "restarted" in seen_status(run).message
+
+
+def test_a_failure_that_the_run_worded_itself_stays() -> None:
+    run = make_run()
+    run.write_status(Status("failed", message="Memory ran out; lower row_tokens.", updates=20))
+    assert seen_status(run).message == "Memory ran out; lower row_tokens."
+
+
+@pytest.mark.parametrize("damage", [None, "cut", "empty", "no state.json", "garbage"])
+def test_going_on_needs_a_whole_state(damage: str | None) -> None:
+    run = make_run()
+    status = Status("failed", updates=20)
+    assert not can_resume(run, status)
+    state = whole_state(run, 5)
+    weights = state / "optimizer.safetensors"
+    match damage:
+        case "cut":
+            weights.write_bytes(weights.read_bytes()[:-1])
+        case "empty":
+            weights.write_bytes(b"")
+        case "no state.json":
+            (state / "state.json").unlink()
+        case "garbage":
+            weights.write_bytes(b"\xff" * 64)
+    assert can_resume(run, status) == (damage is None)
+    whole_state(run, 6)
+    assert can_resume(run, status)
+
+
+@pytest.mark.parametrize("state", ["new", "running", "paused", "done"])
+def test_only_what_ended_early_can_go_on(state: str) -> None:
+    run = make_run()
+    whole_state(run, 5)
+    assert not can_resume(run, Status(state))  # type: ignore[arg-type]
+    assert can_resume(run, Status("stopped"))
+
+
+def test_deleting(tmp_path: Path) -> None:
+    run, other = make_run("one"), make_run("two")
+    with trainer(run), pytest.raises(RunError, match="stop it first"):
+        delete_run(run)
+    with pytest.raises(RunError, match="not a run"):
+        delete_run(RunFolder(tmp_path))
+    delete_run(run)
+    assert [found.name for found in every_run()] == [other.name]
+    assert [path.name for path in other.path.parent.iterdir()] == ["two"]
+
+
+def test_events_are_read_as_they_come() -> None:
+    run = make_run()
+    watch = RunWatch(run)
+    assert watch.events == []
+    add(run, check(0, 5, 8.0), update(1))
+    assert watch.look()
+    assert not watch.look()
+    with (run.path / "events.jsonl").open("a") as file:
+        file.write('not json\n[1]\n{"kind": "update", "do')
+    assert not watch.look()
+    with (run.path / "events.jsonl").open("a") as file:
+        file.write('ne": 2}\n')
+    assert watch.look()
+    assert [event["done"] for event in watch.events] == [0, 1, 2]
+    assert watch.events == RunWatch(run).events
+
+
+def test_a_resumed_run_takes_its_last_updates_back() -> None:
+    run = make_run()
+    add(run, check(0, 5, 8.0), update(1), update(2), update(3))
+    watch = RunWatch(run)
+    run.keep_events(2)
+    add(run, update(3, kept=1))
+    watch.look()
+    assert watch.events == RunWatch(run).events
+    assert [event.get("kept") for event in watch.of("update")] == [6, 6, 1]
+
+
+def test_the_best_check_is_the_runs_own_choice() -> None:
+    run = make_run()
+    add(run, check(0, 5, 8.0), check(5, 6, 9.0), check(10, 2, 20.0))
+    with trainer(run) as process:
+        status = of_process(run, process.pid, 10)
+        run.write_status(Status(**{**vars(status), "best": 5}))
+        start, best = best_checks(RunWatch(run))
+    assert (start, best) == (check(0, 5, 8.0), check(5, 6, 9.0))
+
+
+def test_what_cannot_be_read_is_said() -> None:
+    run = make_run()
+    (run.path / "run.json").write_text("{")
+    watch = RunWatch(run)
+    assert watch.info is None
+    assert "damaged" in watch.problem
