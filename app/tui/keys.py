@@ -44,17 +44,26 @@ def rebindable() -> list[Rebindable]:
         chat,
         chat_settings,
         chats,
+        compare,
+        confirm,
         download,
+        export,
+        finetune,
         help,
+        keep,
         keys,
         library,
         models,
         replay,
+        run,
         speed,
         tab,
         text,
     )
+    from app.tui.widgets.choice import Choice
+    from app.tui.widgets.path_field import PathField
     from app.tui.widgets.prompt import Prompt
+    from app.tui.widgets.run_list import RunList
     from app.tui.widgets.search_field import SearchField
     from app.tui.widgets.settings_list import SettingsOptions
     from app.tui.widgets.token_field import TokenField
@@ -82,6 +91,16 @@ def rebindable() -> list[Rebindable]:
         (tab.TabScreen, ("tab",)),
         (speed.SpeedScreen, ("tab", "speed")),
         (bench.BenchScreen, ("bench",)),
+        (finetune.FinetuneScreen, ("tab", "finetune")),
+        (PathField, ("tab", "finetune", "field")),
+        (Choice, ("tab", "finetune", "choice")),
+        (RunList, ("tab", "finetune", "runs")),
+        (run.RunScreen, ("run",)),
+        (compare.CompareScreen, ("compare",)),
+        (export.ExportScreen, ("export",)),
+        (confirm.ConfirmScreen, ("confirm",)),
+        (keep.KeepScreen, ("keep",)),
+        (keep.ReferenceField, ("keep", "field")),
         (keys.KeysScreen, ("keys",)),
         (keys.KeyList, ("keys", "list")),
         (library.LibraryScreen, ("tab", "library")),

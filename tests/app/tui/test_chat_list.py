@@ -212,6 +212,7 @@ async def test_a_chat_is_brought_back_after_a_restart(trace: Path) -> None:
         await shown.until(lambda: "undo" not in shown.text)
 
 
+@pytest.mark.slow
 async def test_two_thousand_chats_scroll_and_are_clicked(trace: Path) -> None:
     now = time.time()
     record = {"created": now, "updated": now, "messages": []}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from textual.widget import Widget
 from textual.widgets import Input
 
 from app.paths import paths
@@ -40,6 +41,11 @@ async def open_tab(shown: Window) -> None:
     await shown.press("f4")
     await shown.until(lambda: isinstance(shown.app.screen, FinetuneScreen))
     await shown.shows("Runs")
+
+
+async def focus(shown: Window, widget: Widget) -> None:
+    widget.focus()
+    await shown.until(lambda: widget.has_focus)
 
 
 def curves(shown: Window) -> list[str]:
@@ -210,6 +216,7 @@ async def test_a_run_gets_the_card_and_the_next_message_the_engine(tmp_path: Pat
         assert shown.app.link.pid is not None
 
 
+@pytest.mark.slow
 async def test_setting_up_from_nothing(trace: Path) -> None:
     async with window(trace, store=Store.open(None)) as shown:
         await open_tab(shown)
@@ -221,7 +228,7 @@ async def test_setting_up_from_nothing(trace: Path) -> None:
         await shown.press("right")
         await shown.shows("Ready: s begins 100 updates")
         field = shown.app.screen.query_one("#tune-updates", Input)
-        field.focus()
+        await focus(shown, field)
         await shown.press("7")
         await shown.shows("Ready: s begins 7 updates")
         # What runs when the window closes ends with it.
@@ -241,7 +248,7 @@ async def test_what_is_wrong_with_a_file_is_told_by_line(trace: Path, tmp_path: 
     async with window(trace, store=Store.open(None)) as shown:
         await open_tab(shown)
         field = shown.app.screen.query_one("#tune-path", Input)
-        field.focus()
+        await focus(shown, field)
         await shown.paste(str(path)[:-4])
         await shown.press("tab")
         await shown.until(lambda: field.value == str(path))
@@ -252,12 +259,13 @@ async def test_what_is_wrong_with_a_file_is_told_by_line(trace: Path, tmp_path: 
         await shown.press("p")
         await shown.shows("line 5 has no `verify`")
         await shown.press("escape")
-        field.focus()
+        await focus(shown, field)
         await shown.paste("x")
         await shown.press("enter")
         await shown.shows("cannot be read")
 
 
+@pytest.mark.slow
 async def test_code_runs_only_after_leave_was_given(trace: Path, tmp_path: Path) -> None:
     paths().prompts.mkdir(parents=True)
     verify = {"kind": "python", "tests": "assert f(1) == 1"}

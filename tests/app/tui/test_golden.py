@@ -86,6 +86,7 @@ async def test_an_answer_that_is_complete_and_its_replay(tmp_path: Path) -> None
         await check(shown, "replay")
 
 
+@pytest.mark.slow
 async def test_the_list_of_chats(tmp_path: Path) -> None:
     async with program(tmp_path) as shown:
         for title, text in (("Marbles", "How many are left?"), ("漢字とかな", "Sort these: 9, 4")):
@@ -96,6 +97,7 @@ async def test_the_list_of_chats(tmp_path: Path) -> None:
         await check(shown, "chats")
 
 
+@pytest.mark.slow
 async def test_help(tmp_path: Path) -> None:
     async with program(tmp_path) as shown:
         shown.session.file.path = Path("/home/me/.config/orl-chat/config.toml")
@@ -121,6 +123,7 @@ async def test_a_download(tmp_path: Path) -> None:
         await check(shown, "download")
 
 
+@pytest.mark.slow
 async def test_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.tui.app.all_tails", lambda: LOG)
     async with program(tmp_path) as shown:

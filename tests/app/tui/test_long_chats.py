@@ -80,6 +80,7 @@ def settled(shown: Window, before: list[str]) -> bool:
     return not moving and bool(numbers(shown)) and lines(shown) != before
 
 
+@pytest.mark.slow
 async def test_reading_up_to_the_first_turn_and_back(tmp_path: Path) -> None:
     store, chat = long_chat(TURNS)
     trace = Script(pace=0.001).answer("At last.").write(tmp_path / "t")
