@@ -16,3 +16,7 @@ def main() -> None:
     from app.cli import run
 
     sys.exit(run(arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Makes the pictures of the README from a real run of the demo: real engine, real keys.
+"""Makes the pictures of the documentation from a real run of the demo: real engine, real keys.
 
 python docs/screenshots.py
 """
@@ -46,7 +46,7 @@ async def take() -> None:
             )
             if second and 4 <= turn.live.decided <= 28:
                 break
-        (HERE / "denoising.svg").write_text(app.export_screenshot(title="orl-chat"))
+        picture(app, "denoising")
         await pilot.press("ctrl+t", "ctrl+t")
         await settled(pilot, app)
         await pilot.pause(0.3)

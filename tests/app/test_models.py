@@ -90,7 +90,11 @@ def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "\0",
     ],
 )
-def test_what_does_not_exist_is_a_sentence(name: str) -> None:
+def test_what_does_not_exist_is_a_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(CheckpointError, match=r"^There is no folder"):
         resolve_model(name)
 

@@ -28,10 +28,11 @@ from app.store import Store
 from app.tui.app import OrlChat
 from app.tui.widgets.messages import Answer
 from app.tui.widgets.transcript import Transcript
-from tests.app.pseudo_terminal import CHAT, PseudoTerminal, pseudo_terminal
+from tests.app.pseudo_terminal import PseudoTerminal, pseudo_terminal
 from tests.app.tui.driver import Window
 from tests.app.tui.recording import Script
 
+START = ("-m", "app.start")
 TURNS, CHATS = 1000, 2000
 RATE, STREAMED, ANSWERS = 3000, 3200, 5
 SETTLED = 3.0
@@ -101,10 +102,13 @@ def start(folder: Path) -> None:
     print("\nstart: first frame, from the start of the process")
     full = folder / "full"
     fill_chats(full, CHATS)
+    for home in (folder / "empty", full):  # the model was chosen on an earlier day
+        (home / "config").mkdir(parents=True, exist_ok=True)
+        (home / "config" / "config.toml").write_text('model = "demo"\n')
     variants = {
         "bare Textual": (("-c", BARE), folder / "bare"),
-        "orl-chat": (CHAT, folder / "empty"),
-        f"orl-chat with {CHATS} chats": (CHAT, full),
+        "orl-chat": (START, folder / "empty"),
+        f"orl-chat with {CHATS} chats": (START, full),
     }
     clocks: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(9):
