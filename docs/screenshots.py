@@ -50,8 +50,29 @@ async def take() -> None:
         await pilot.press("ctrl+t", "ctrl+t")
         await settled(pilot, app)
         await pilot.pause(0.3)
-        (HERE / "chat.svg").write_text(app.export_screenshot(title="orl-chat"))
+        picture(app, "chat")
+        await inspect(pilot, app)
         await finetune(pilot, app)
+
+
+def picture(app, name: str) -> None:
+    (HERE / f"{name}.svg").write_text(app.export_screenshot(title="orl-chat"))
+
+
+async def inspect(pilot, app) -> None:
+    """The last answer again, step by step and in figures; models and settings."""
+    await pilot.press("f6")
+    await pilot.pause(0.5)
+    await pilot.press("right", "right", "right")
+    await pilot.pause(0.3)
+    picture(app, "replay")
+    await pilot.press("escape")
+    for key, name in (("f3", "speed"), ("f5", "models")):
+        await pilot.press(key)
+        await pilot.pause(1.5)
+        picture(app, name)
+        await pilot.press("escape")
+        await pilot.pause(0.3)
 
 
 async def finetune(pilot, app) -> None:
@@ -60,12 +81,12 @@ async def finetune(pilot, app) -> None:
     await done(pilot, lambda: app.screen.setup.plan)
     await pilot.press("t")
     await done(pilot, lambda: app.screen.setup.trial)
-    (HERE / "finetune.svg").write_text(app.export_screenshot(title="orl-chat"))
+    picture(app, "finetune")
     await pilot.press("s")
     await done(pilot, lambda: hasattr(app.screen, "seen"))
     await done(pilot, lambda: len(app.screen.seen.of("update")) >= UPDATES)
     await pilot.pause(1.5)
-    (HERE / "run.svg").write_text(app.export_screenshot(title="orl-chat"))
+    picture(app, "run")
     await pilot.press("x")
     await done(pilot, lambda: not app.screen.seen.status.alive)
 

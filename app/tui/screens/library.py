@@ -120,7 +120,9 @@ class LibraryScreen(TabScreen):
     def _about(self, id: str) -> None:
         self._doomed = None
         item = self._found.get(id)
-        if isinstance(item, LibraryModel):
+        if isinstance(item, LibraryModel) and item.state == "built in":
+            self._tell("It comes with the program; its card says what it can do.")
+        elif isinstance(item, LibraryModel):
             parts = [item.revision and f"revision {item.revision[:12]}", str(item.path or "")]
             self._tell("  ".join(part for part in parts if part))
         elif isinstance(item, LibraryAdapter):
