@@ -108,7 +108,9 @@ def read(path: Path) -> tuple[ChatRecord, ...]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ChatFileError(f"{path} cannot be read ({error.strerror}).") from error
+        raise ChatFileError(
+            f"{path} cannot be read ({error.strerror}); name a file that was exported as JSON."
+        ) from error
     try:
         return _FILE.validate_json(data, strict=True).chats
     except ValidationError as error:

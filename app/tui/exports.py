@@ -18,3 +18,8 @@ def export_path(kind: str, suffix: str) -> Path:
         path = folder / f"{stem}-{number}.{suffix}"
         number += 1
     return path
+
+
+def not_saved(error: OSError) -> str:
+    """What to say when writing there failed."""
+    return f"It cannot be saved: {error.strerror}; `orl-chat paths` names the folder of exports."

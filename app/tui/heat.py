@@ -29,7 +29,7 @@ def row(block: Block, width: int, most: int, at: tuple[int, int] | None = None) 
     for step, unmasked in enumerate(block.unmasked_per_step, start=1):
         look = "edited" if edits[step - 1] else "bar" if unmasked else "none"
         marked = here and at is not None and at[1] == step
-        cells.append((_cell(unmasked, edits[step - 1], most), f"{look}-at" if marked else look))
+        cells.append((cell(unmasked, edits[step - 1], most), f"{look}-at" if marked else look))
     if len(cells) > room:
         cells = [*cells[: room - 1], ("…", "none")]
     number = (f"{block.index + 1:>{LABEL - 1}} ", "here" if here else "label")
@@ -43,7 +43,8 @@ def top(blocks: Sequence[Block]) -> int:
     return max((n for block in blocks for n in block.unmasked_per_step), default=0)
 
 
-def _cell(unmasked: int, edited: int, most: int) -> str:
+def cell(unmasked: int, edited: int, most: int) -> str:
+    """One step: a bar for what it set, `most` being a full one; `*` if it only edited."""
     if not unmasked:
         return EDITS if edited else NONE
     return BARS[max(0, round(unmasked / max(1, most) * len(BARS)) - 1)]

@@ -11,9 +11,10 @@ from typing import Any
 
 from app.store_rows import Message
 from app.text import printable
+from app.tui import heat
 from app.tui.figures import count, duration, number, rate, ratio
 from app.tui.panel import GAP, Row
-from app.tui.spark import BARS, meter
+from app.tui.spark import meter
 
 LABEL, VALUE = 15, 9
 Stats = Mapping[str, Any]
@@ -157,23 +158,15 @@ def _list(value: object) -> list[Any]:
 
 def _block(index: int, block: Stats, room: int, timed: bool) -> Row:
     steps = _whole_numbers(block.get("unmasked_per_step"))
-    edits = _whole_numbers(block.get("edits_per_step"))
-    strip = "".join(
-        _step(done, edits[at] if at < len(edits) else 0) for at, done in enumerate(steps[:room])
-    )
+    edits = [*_whole_numbers(block.get("edits_per_step")), *[0] * len(steps)]
+    cells = [heat.cell(*step, FULL) for step in zip(steps, edits, strict=False)]
+    strip = "".join(cells[:room])
     seconds = number(block, "seconds") if timed else None
     return [
         (f"{index + 1:>7}  ", "label"), (strip.ljust(room), "spark"),
         (f"  {_count(block, 'tokens'):>3} {_count(block, 'steps'):>4}", "value"),
         (f" {duration(seconds):>7}", "value"),
     ]  # fmt: skip
-
-
-def _step(tokens: int, edits: int) -> str:
-    """One step: a bar for what it set; `*` for one that only edited, `.` for one that settled."""
-    if tokens > 0:
-        return BARS[min(len(BARS) - 1, (tokens * len(BARS) - 1) // FULL)]
-    return "*" if edits else "·"
 
 
 FULL = 32

@@ -1,8 +1,6 @@
 """An answer once more, step by step: what was decided when, and where it was hard."""
 
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -12,10 +10,10 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from app import chat_files
 from app.settings import Settings
 from app.text import printable
 from app.tui import film_export, slots
+from app.tui.exports import export_path, not_saved
 from app.tui.film import Film, Frame, Projector
 from app.tui.spark import meter
 from app.tui.widgets.bars import KeyBar, TopBar
@@ -198,14 +196,14 @@ class ReplayScreen(Screen[None], inherit_bindings=False):
         return line.append(right)
 
     def _save(self, text: str, kind: str) -> None:
-        """Into the folder the program was started in; a word about it either way."""
-        path = Path(f"orl-chat-replay-{time.strftime('%Y%m%d-%H%M%S')}.{kind}")
+        """Beside the other exports; a word about it either way."""
         try:
-            chat_files.save(text, path)
-        except chat_files.ChatFileError as error:
-            self.notify(str(error), severity="error", markup=False)
+            path = export_path("replay", kind)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            self.notify(not_saved(error), severity="error", markup=False)
         else:
-            self.notify(f"Saved as {path.absolute()}", markup=False)
+            self.notify(str(path), title="Saved", markup=False)
 
 
 def picture_of(film: Film, frame: Frame) -> BlockPicture:

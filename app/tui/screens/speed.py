@@ -13,9 +13,10 @@ from app.store_rows import Message
 from app.store_schema import StoreError
 from app.tui import panel, speed
 from app.tui.exports import export_path
+from app.tui.figures import rate
 from app.tui.screens.tab import TabScreen
-from app.tui.widgets.curve import Curve
 from app.tui.widgets.live_panel import RowsPanel
+from app.tui.widgets.plot import Frame, Line, Plot
 
 if TYPE_CHECKING:
     from app.bench.prompts import BenchSet
@@ -55,8 +56,8 @@ class SpeedScreen(TabScreen):
                 yield RowsPanel(id="speed-blocks")
                 yield RowsPanel(id="speed-time")
         with Horizontal(id="speed-curves"):
-            yield Curve(id="speed-rates")
-            yield Curve(id="speed-tpf")
+            yield Plot(id="speed-rates", mark=rate, legend="oldest to newest")
+            yield Plot(id="speed-tpf", mark=rate, legend="oldest to newest")
 
     def on_mount(self) -> None:
         """Name the parts."""
@@ -151,7 +152,10 @@ class SpeedScreen(TabScreen):
             picture = path.with_suffix(".svg")
             picture.write_text(self.app.export_screenshot(title="orl-chat"), encoding="utf-8")
         except OSError as error:
-            self.say(f"It cannot be saved: {error.strerror}.", alert=True)
+            self.say(
+                f"It cannot be saved: {error.strerror}; see the folder in orl-chat paths.",
+                alert=True,
+            )
             return
         self.notify(f"{path} and {picture.name}", title="Saved", markup=False)
 
@@ -180,6 +184,13 @@ class SpeedScreen(TabScreen):
         figures.show([*speed.figure_rows(stats, figures.content_size.width), *device])
         blocks.show(speed.block_rows(stats, blocks.content_size.width, first=self._block))
         time.show(speed.time_rows(stats, time.content_size.width))
-        self.query_one("#speed-rates", Curve).show([r.tokens_per_second for r in rates])
-        self.query_one("#speed-tpf", Curve).show([r.tpf for r in rates])
+        self._draw("#speed-rates", [r.tokens_per_second for r in rates])
+        self._draw("#speed-tpf", [r.tpf for r in rates])
         self.say(speed.heading(self._answers[self._at]))
+
+    def _draw(self, plot: str, values: list[float | None]) -> None:
+        """Values from left to right, over a scale that begins at zero; None is a gap."""
+        points = [(float(at), value) for at, value in enumerate(values) if value is not None]
+        top = max((value for _, value in points), default=1.0)
+        frame = Frame(max(1.0, len(values) - 1.0), 0.0, top)
+        self.query_one(plot, Plot).show([Line(points, "dots")], frame)

@@ -12,8 +12,8 @@ from rich.segment import Segment
 from textual.strip import Strip
 from textual.widget import Widget
 
-from app.tui.widgets.curve import DOTS
-
+DOTS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
+"""A braille cell's dots, left and right column, from the bottom up."""
 AXIS = 7
 Point = tuple[float, float]
 

@@ -63,19 +63,16 @@ async def test_every_step_of_the_last_answer_forwards_and_back(trace: Path) -> N
         await shown.until(lambda: shown.app.screen is shown.app.chat)
 
 
-async def test_json_and_svg_are_saved_where_one_is(
-    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+async def test_json_and_svg_are_saved_beside_the_other_exports(trace: Path) -> None:
     async with window(trace) as shown:
         await replaying(shown)
         await shown.press("e")
-        await shown.until(lambda: list(tmp_path.glob("orl-chat-replay-*.json")))
+        await shown.until(lambda: list(paths().exports.glob("replay-*.json")))
         await shown.press("s")
-        await shown.until(lambda: list(tmp_path.glob("orl-chat-replay-*.svg")))
-    (saved,) = tmp_path.glob("*.json")
+        await shown.until(lambda: list(paths().exports.glob("replay-*.svg")))
+    (saved,) = paths().exports.glob("*.json")
     assert json.loads(saved.read_text())["answer"] == TEXT
-    (picture,) = tmp_path.glob("*.svg")
+    (picture,) = paths().exports.glob("*.svg")
     assert picture.read_text().startswith("<svg")
 
 

@@ -11,7 +11,6 @@ from app.paths import paths
 from app.store import Store
 from app.tui import speed
 from app.tui.panel import Row
-from app.tui.widgets.curve import plot
 from tests.app.tui.driver import window
 from tests.app.tui.recording import Script
 
@@ -83,13 +82,6 @@ def test_damaged_figures_show_as_missing() -> None:
         assert said(speed.block_rows(stats, 60))
         assert said(speed.time_rows(stats, 60))
     assert value(speed.figure_rows({"tpf": "x"}, 24), "TPF") == "\u2013"
-
-
-def test_a_curve_rises_and_has_gaps() -> None:
-    assert plot([0.0, None, 2.0], 2, 2, 2.0) == [" \u2801", "\u2840 "]
-    assert plot([1.0] * 10, 1, 1, 1.0) == ["\u2809"]  # the newest two
-    assert plot([None], 1, 1, 0.0) == [" "]
-    assert plot([1.0], 0, 1, 1.0) == []
 
 
 async def test_the_tab_follows_the_chat(tmp_path: Path) -> None:
