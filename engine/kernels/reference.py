@@ -33,25 +33,33 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     rows = x.numel() // x.shape[-1]
     if not _weights_first(rows, x, weight):
         return F.linear(x, weight)
-    columns = _columns(x.reshape(rows, -1))
-    parts = [(part @ columns)[:, :rows].mT for part in weight.split(_PART)]
-    return torch.cat(parts, dim=-1).view(*x.shape[:-1], -1)
+    parts = weight.split(_PART)
+    groups = [
+        torch.cat([(part @ columns).mT for part in parts], dim=-1)
+        for columns in _columns(x.reshape(rows, -1))
+    ]
+    joined = groups[0] if len(groups) == 1 else torch.cat(groups)
+    return joined[:rows].view(*x.shape[:-1], -1)
 
 
 def _weights_first(rows: int, x: Tensor, weight: Tensor) -> bool:
-    fits = rows in _FEW_ROWS and weight.numel() >= _LARGE_WEIGHT
+    fits = 0 < rows <= _FEW_ROWS and weight.numel() >= _LARGE_WEIGHT
     return fits and x.device.type == "cpu" and x.dtype == torch.float32
 
 
-def _columns(x: Tensor) -> Tensor:
-    """x [rows, in] as columns, in whole vectors of 8: others cost some BLAS twice the time."""
-    missing = -x.shape[0] % 8
-    return (F.pad(x, (0, 0, 0, missing)) if missing else x).mT
+def _columns(x: Tensor) -> tuple[Tensor, ...]:
+    """x [rows, in] as columns [in, n], padded with zeros: groups of 4 for the fewest rows, else one
+    group in whole vectors of 8. Other widths cost some BLAS two to three times as much."""
+    rows = x.shape[0]
+    group = 4 if rows <= _FEWEST_ROWS else 8
+    padded = F.pad(x, (0, 0, 0, -rows % group)) if rows % group else x
+    return tuple(part.mT for part in (padded.split(4) if group == 4 else (padded,)))
 
 
-# Where the swapped product overtakes (tests/benchmarks/README.md): at 6 to 64 rows, for weights
+# Where the swapped product overtakes (tests/benchmarks/README.md): at up to 64 rows, for weights
 # from 1 MB on.
-_FEW_ROWS = range(6, 65)
+_FEW_ROWS = 64
+_FEWEST_ROWS = 12
 _LARGE_WEIGHT = 1 << 18
 _PART = 2048
 
@@ -240,8 +248,12 @@ def _one_expert(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     if not _weights_first(x.shape[0], x, gate_up):
         gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
         return F.linear(F.silu(gate) * up, down)
-    gate, up = (gate_up @ _columns(x)).chunk(2, dim=0)
-    return (down @ (F.silu(gate) * up))[:, : x.shape[0]].mT
+    groups = _columns(x)
+    halves = [(gate_up @ columns).chunk(2, dim=0) for columns in groups]
+    inner = [F.silu(gate) * up for gate, up in halves]
+    if x.shape[0] <= _FEWEST_ROWS:  # as columns of a row-major tensor, which is what is fast there
+        inner = [part.mT.contiguous().mT for part in inner]
+    return torch.cat([(down @ part).mT for part in inner])[: x.shape[0]]
 
 
 def _padded_experts(rows: Tensor, counts: list[int], gate_up: Tensor, down: Tensor) -> Tensor:

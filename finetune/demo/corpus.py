@@ -6,10 +6,11 @@ ends with a turn whose key is. The mixture depends on nothing but the seed.
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from finetune.demo import arithmetic, facts, lists, offtopic, stories, talk, units
-from finetune.demo.turns import Task, Turn, pick
+from finetune.demo.turns import Task, Turn, final_answer, pick
+from finetune.demo.wording import vary
 
 Message = dict[str, str]
 
@@ -136,6 +137,15 @@ def chat(rng: random.Random, boost: Mapping[str, float]) -> list[Turn]:
     return turns
 
 
+def worded(rng: random.Random, turns: list[Turn]) -> list[Turn]:
+    """Free wordings for answers whose result is told from the rest; the others stay word for
+    word, because there the words are the result."""
+    return [
+        turn if final_answer(turn.answer) is None else replace(turn, answer=vary(rng, turn.answer))
+        for turn in turns
+    ]
+
+
 def as_item(rng: random.Random, turns: list[Turn]) -> DemoItem:
     messages: list[Message] = []
     if rng.random() < SYSTEM_SHARE:
@@ -149,19 +159,19 @@ def as_item(rng: random.Random, turns: list[Turn]) -> DemoItem:
 
 def training(seed: int, boost: Mapping[str, float] | None = None) -> Iterator[DemoItem]:
     """Endless training chats; no turn of any of them is held out."""
-    rng = random.Random(f"train {seed}")
+    rng, words = random.Random(f"train {seed}"), random.Random(f"words {seed}")
     while True:
-        turns = chat(rng, boost or {})
+        turns = worded(words, chat(rng, boost or {}))
         if not any(turn.held_out for turn in turns):
             yield as_item(rng, turns)
 
 
 def heldout(n: int, seed: int) -> list[DemoItem]:
     """n different chats whose last question training never saw."""
-    rng = random.Random(f"held out {seed}")
+    rng, words = random.Random(f"held out {seed}"), random.Random(f"held out words {seed}")
     items: dict[str, DemoItem] = {}
     while len(items) < n:
-        turns = chat(rng, {})
+        turns = worded(words, chat(rng, {}))
         if turns[-1].held_out:
             item = as_item(rng, turns)
             items.setdefault(repr(item.messages), item)
