@@ -1,5 +1,6 @@
 """The terminal program's start, as far as nothing is drawn: is there a terminal, and who waits."""
 
+import gc
 import sys
 
 from app.commands.running import CommandError
@@ -11,6 +12,7 @@ def chat(model: str | None, *, mouse: bool) -> int:
     from app.launcher import in_child
 
     def screens() -> int:
+        gc.disable()  # until the chat is there: what is imported is not garbage, but is looked at
         from app.tui.app import run
 
         return run(model, mouse=mouse)

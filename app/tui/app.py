@@ -1,44 +1,47 @@
 """The terminal program: one window, one chat, one engine process beside it.
 
-The first frame is painted before the engine process is started, and nothing that this process
-imports imports torch.
+The first frame is painted before most of the program is imported (`app.tui.parts`) and before the
+engine process is started, and nothing that this process imports imports torch.
 """
 
 import asyncio
 import gc
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
+from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.theme import Theme
 
 from app import draft
-from app.client import EngineClient
 from app.logs import all_tails
 from app.paths import paths
-from app.settings import SettingsFile
-from app.store import Store
-from app.tui import clipboard, status, tabs
-from app.tui.commands import commands
-from app.tui.engine_link import EngineLink
+from app.tui import clipboard, tabs
 from app.tui.hangup import on_hangup
-from app.tui.model_choice import ModelChoice, is_first_start
+from app.tui.look import Look
 from app.tui.program import Program
-from app.tui.screens.chat import ChatScreen
+from app.tui.screens.chat_frame import ChatFrame, FirstFrame
 from app.tui.screens.tab import TabScreen
-from app.tui.session import ChatSession
-from app.tui.state import Problem
 from app.tui.widgets.bars import TopBar
+
+if TYPE_CHECKING:
+    from app.tui.engine_link import EngineLink
+    from app.tui.model_choice import ModelChoice
+    from app.tui.screens.chat import ChatScreen
+    from app.tui.session import ChatSession
+
+Furnish = Callable[["OrlChat"], None]
+"""Gives the program its parts: `chat`, `session`, `link` and `models`."""
 
 
 class OrlChat(Program):
     """Holds what outlives a screen: the session, the engine, the settings, a download.
 
-    With `first` nothing was chosen yet: the choice comes first, and the engine after it. `doctor`
-    replaces the command of the look at the machine, `limits` a download's.
+    Without `first_frame` it is furnished at once. With it, a frame of the chat is painted first,
+    and what is typed meanwhile is held until the chat is there.
     """
 
     SCREENS = tabs.SCREENS
@@ -46,53 +49,66 @@ class OrlChat(Program):
         *tabs.bindings(),
         Binding("ctrl+l", "log", "log", id="log", show=False, priority=True, tooltip="the log"),
     ]
+    chat: "ChatScreen"
+    session: "ChatSession"
+    link: "EngineLink"
+    models: "ModelChoice"
 
-    def __init__(
-        self,
-        *,
-        file: SettingsFile,
-        store: Store,
-        model: str,
-        make_client: Callable[[], EngineClient],
-        first: bool = False,
-        doctor: Sequence[str] | None = None,
-        limits: Mapping[str, float] | None = None,
-    ) -> None:
-        super().__init__(file)
-        self.chat = ChatScreen()
-        self.session = ChatSession(store, file, self.chat)
-        self.link = EngineLink(self.session, model, make_client)
-        self.models = ModelChoice(self, first=first, doctor=doctor, limits=limits)
+    def __init__(self, look: Look, furnish: Furnish, *, first_frame: bool = False) -> None:
+        super().__init__(look)
+        self._furnish = furnish
+        self._frame = FirstFrame(usual_keys=look.usual_keys) if first_frame else None
+        self._held: list[events.Event] = []
+        self.is_furnished = not first_frame
+        """Whether the program has its parts."""
+        if self.is_furnished:
+            furnish(self)
 
     def get_default_screen(self) -> Screen[None]:
-        """The chat."""
-        return self.chat
+        """The chat, or its frame."""
+        return self._frame or self.chat
 
     def on_mount(self) -> None:
-        """Look first, then the engine."""
-        self.wear_theme()
-        self.theme_changed_signal.subscribe(self, self._keep_theme)
+        """Look first, then the rest."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.call_later, self.action_quit)
         on_hangup(lambda: loop.call_soon_threadsafe(self.call_later, self.action_quit))
-        if self.models.first:
-            self.models.show()
-        self.call_after_refresh(self._begin)
+        if self.is_furnished:
+            self._begin()
+        else:
+            self.call_after_refresh(self.call_later, self._open)
+
+    async def _open(self) -> None:
+        """The frame is painted: put the chat into its place, and let it have the keys."""
+        self._furnish(self)
+        self.is_furnished = True
+        frame = self.screen
+        frame._push_result_callback(self, None)  # a default screen has none, and switching takes it
+        self.chat.add_class(*frame.classes)  # of its size, or the first layout would lack them
+        with self.batch_update():
+            await self.switch_screen(self.chat)
+        gc.enable()
+        if self.is_closing:
+            return
+        self._begin()
+        while self._held:
+            await super().on_event(self._held.pop(0))
+        self._frame = None
 
     def _begin(self) -> None:
-        self.chat.draft = draft.take(paths().draft)
-        said = [*self.session.file.notices, *self.key_notices]
-        notices = [("Settings", notice) for notice in said]
-        if self.theme != self.wanted_theme:
-            words = f"There is no theme {self.wanted_theme!r}; Ctrl+P, Theme lists them."
-            notices.append(("Settings", words))
-        if self.session.store.notice:
-            notices.append(("Chats", self.session.store.notice))
-        for title, notice in notices:
-            self.chat.problem(Problem(title, notice))
-        if not self.models.first:
-            self.start_engine()
-        self.session.recordings.prune()
+        from app.tui.parts import begin
+
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
+        if self.models.first:
+            self.models.show()
+        self.call_after_refresh(begin, self)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys and pastes wait for the chat; what is clicked in its frame is nothing yet."""
+        if self._frame is None or not isinstance(event, events.InputEvent | events.Paste):
+            await super().on_event(event)
+        elif not isinstance(event, events.MouseEvent):
+            self._held.append(event)
 
     def start_engine(self) -> None:
         """Start the engine process; the one there may be ends first."""
@@ -115,6 +131,9 @@ class OrlChat(Program):
 
     async def action_quit(self) -> None:
         """At once: what was written so far is saved, and the engine ends."""
+        if not self.is_furnished:
+            self.exit(0)
+            return
         self.session.close()
         self.session.recordings.prune()
         draft.keep(self.chat.draft, paths().draft)
@@ -123,16 +142,16 @@ class OrlChat(Program):
 
     def refresh_top(self) -> None:
         """What answers, and how far a download is, in the top bar of the open tab."""
-        answers = status.what_answers(self.session.engine, self.session.settings_here)
-        words = " · ".join(part for part in (self.models.words(), answers) if part)
+        parts = (self.models.words(), self.chat.what_answers)
+        words = " · ".join(part for part in parts if part)
         for screen in self.screen_stack:
-            if isinstance(screen, ChatScreen | TabScreen):
+            if isinstance(screen, ChatFrame | TabScreen):
                 for bar in screen.query(TopBar):
                     bar.show(words)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Before a model is chosen there are no tabs."""
-        return not self.models.first if action == "tab" else True
+        return action != "tab" or not self.is_furnished or not self.models.first
 
     def action_tab(self, name: str) -> None:
         """Open a tab; what lies over the chat goes."""
@@ -151,6 +170,7 @@ class OrlChat(Program):
     def action_bug_report(self) -> None:
         """What a report needs, without what is private."""
         from app.bug_report import facts
+        from app.tui import status
         from app.tui.screens.bug_report import BugReportScreen
 
         engine = status.engine_facts(self.session.engine)
@@ -174,6 +194,8 @@ class OrlChat(Program):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What Ctrl+P offers."""
+        from app.tui.commands import commands
+
         return commands(self)
 
 
@@ -182,19 +204,18 @@ def run(
 ) -> int:
     """Chat until the user quits; the exit code. Without `mouse` the terminal keeps it for itself;
     `engine` replaces the engine's command."""
-    file = SettingsFile.open()
-    store = Store.open(paths().store)
-    command = list(engine) if engine is not None else None
+
+    def furnish(program: OrlChat) -> None:
+        from app.tui.parts import furnish_from_home
+
+        furnish_from_home(program, model, engine)
+
+    look = Look.glance(paths().settings)
+    program = OrlChat(look, furnish, first_frame=True)
     try:
-        program = OrlChat(
-            file=file,
-            store=store,
-            model=model or file.settings.model,
-            make_client=lambda: EngineClient(command, log=paths().engine_log),
-            first=is_first_start(model, file),
-        )
-        code = program.run(mouse=mouse and file.settings.mouse)
+        code = program.run(mouse=mouse and look.mouse)
         return program.return_code or code or 0
     finally:
-        store.close()
+        if program.is_furnished:
+            program.session.store.close()
         gc.freeze()  # or the interpreter spends most of the quitting on collecting what it drops

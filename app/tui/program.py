@@ -13,11 +13,13 @@ from rich.text import Text
 from textual.app import App, ScreenStackError
 from textual.binding import Binding, BindingType
 from textual.color import Color
+from textual.css.query import NoMatches
+from textual.worker import WorkerFailed
 
 from app.paths import paths
-from app.settings import SettingsFile
 from app.terminal import is_ascii_only, is_without_drawing
 from app.tui.ascii_only import AsciiOnly
+from app.tui.look import Look
 from app.tui.theme import DEFAULT, THEMES, sixteen_colours
 from app.tui.widgets.bars import declared
 
@@ -40,22 +42,38 @@ class Program(App[int]):
         Binding("ctrl+q", "quit", "quit", id="quit", priority=True, tooltip="quit, at once"),
     ]
 
-    def __init__(self, file: SettingsFile) -> None:
+    def __init__(self, look: Look) -> None:
         super().__init__()
-        self._file = file
-        settings = file.settings
         for theme in THEMES:
             self.register_theme(theme)
-        chosen = "theme" in settings.model_fields_set
-        self.wanted_theme = settings.theme if chosen else DEFAULT
-        strict = is_ascii_only()
-        if strict or settings.ascii or is_without_drawing():
-            self._filters.append(AsciiOnly(strict=strict))
-            self.add_class("-ascii")
         self.chosen_keys: dict[str, str] = {}
         self.key_notices: list[str] = []
-        if settings.keys:
-            self.hold_keys(settings.keys)
+        self.wear(look)
+
+    def wear(self, look: Look) -> None:
+        """Look as that, with our own theme where there is none of that name. A theme that is set
+        while the program runs has every style sheet read again; before that, it costs nothing."""
+        strict = is_ascii_only()
+        if strict or look.ascii or is_without_drawing():
+            self._filters[:] = [f for f in self._filters if not isinstance(f, AsciiOnly)]
+            self._filters.append(AsciiOnly(strict=strict))
+            self.add_class("-ascii")
+        self.wanted_theme = look.theme or DEFAULT
+        theme = DEFAULT if self.theme_is_missing else self.wanted_theme
+        if self.is_running:
+            self.theme = theme
+            return
+        self.set_reactive(App.theme, theme)
+        dark = self.current_theme.dark
+        self.set_class(dark, "-dark-mode", update=False)
+        self.set_class(not dark, "-light-mode", update=False)
+        self._refresh_truecolor_filter(self.ansi_theme)
+        self.stylesheet.set_variables(self.get_css_variables())
+
+    @property
+    def theme_is_missing(self) -> bool:
+        """Whether there is no theme of the name that is wanted."""
+        return self.wanted_theme not in self.available_themes
 
     def hold_keys(self, chosen: Mapping[str, str]) -> None:
         """Let chosen keys hold, those that can; there are words about the others."""
@@ -64,10 +82,6 @@ class Program(App[int]):
         known = keys.rebindable()
         self.chosen_keys, self.key_notices = keys.check(chosen, known)
         self.set_keymap(keys.complete(self.chosen_keys, known))
-
-    def wear_theme(self) -> None:
-        """The theme that is wanted, or ours where there is none of that name."""
-        self.theme = self.wanted_theme if self.wanted_theme in self.available_themes else DEFAULT
 
     def get_css_variables(self) -> dict[str, str]:
         """The theme's, and the colour of lines, which every theme then has."""
@@ -93,11 +107,18 @@ class Program(App[int]):
         shown = {binding.id for binding in bindings}
         others = [other for other in keys.rebindable() if other.id not in shown]
         elsewhere = other_lines(others, self.chosen_keys)
-        self.push_screen(HelpScreen(here, elsewhere, editing, self._file.path))
+        self.push_screen(HelpScreen(here, elsewhere, editing, paths().settings))
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the program, which ran, is on its way out."""
+        return self._exit or not self.is_running
 
     def _handle_exception(self, error: Exception) -> None:
-        """A key that comes while the program is closing finds no screen: that is no failure."""
-        if not (self._exit and isinstance(error, ScreenStackError)):
+        """What still comes while the program is closing finds no screen, or none of its parts:
+        that is no failure."""
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if not (self.is_closing and isinstance(cause, ScreenStackError | NoMatches)):
             super()._handle_exception(error)
 
     def _fatal_error(self) -> None:

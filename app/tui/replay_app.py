@@ -5,6 +5,7 @@ from textual.screen import Screen
 from app.settings import SettingsFile
 from app.trace import Recording, read_recording
 from app.tui.film import Film
+from app.tui.look import Look
 from app.tui.program import Program
 from app.tui.screens.replay import ReplayScreen
 
@@ -15,17 +16,15 @@ class ReplayProgram(Program):
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, recording: Recording, file: SettingsFile) -> None:
-        super().__init__(file)
+        super().__init__(Look.of(file.settings))
+        if file.settings.keys:
+            self.hold_keys(file.settings.keys)
         films = [Film.of(answer, recording.ready) for answer in recording.answers]
         self._replay = ReplayScreen(films, file.settings)
 
     def get_default_screen(self) -> Screen[None]:
         """The replay."""
         return self._replay
-
-    def on_mount(self) -> None:
-        """As the settings have it."""
-        self.wear_theme()
 
 
 def run(path: str) -> int:

@@ -26,6 +26,8 @@ from app.protocol import Chat, LoadModel, encode
 from app.settings import SettingsFile
 from app.store import Store
 from app.tui.app import OrlChat
+from app.tui.look import Look
+from app.tui.parts import furnishing
 from app.tui.widgets.messages import Answer
 from app.tui.widgets.transcript import Transcript
 from tests.app.pseudo_terminal import PseudoTerminal, pseudo_terminal
@@ -35,6 +37,7 @@ from tests.app.tui.recording import Script
 START = ("-m", "app.start")
 TURNS, CHATS = 1000, 2000
 RATE, STREAMED, ANSWERS = 3000, 3200, 5
+STARTS = 11
 SETTLED = 3.0
 """Seconds without anything to do before the processor is looked at."""
 ANSWER = (
@@ -90,33 +93,43 @@ def over(ours: list[float], theirs: list[float]) -> str:
 # --- start and quit: whole processes ----------------------------------------------------------
 
 
-def first_paint(arguments: tuple[str, ...], home: Path, wanted: bytes) -> tuple[float, float]:
-    """Seconds from the start of the process to its first frame, clock and processor."""
+def first_paint(
+    arguments: tuple[str, ...], home: Path, wanted: bytes, typed: str = ""
+) -> tuple[float, float]:
+    """Seconds from the start of the process until `wanted` is painted, clock and processor;
+    `typed` waits in the terminal from the beginning."""
     with pseudo_terminal(arguments, home) as terminal:
+        terminal.send(typed)
         clock = terminal.wait(wanted) - terminal.started
         used = [process.cpu_times() for process in terminal.family]
         return clock, sum(times.user + times.system for times in used)
 
 
 def start(folder: Path) -> None:
-    print("\nstart: first frame, from the start of the process")
+    print("\nstart: from the start of the process to the first frame, clock and CPU")
     full = folder / "full"
     fill_chats(full, CHATS)
     for home in (folder / "empty", full):  # the model was chosen on an earlier day
         (home / "config").mkdir(parents=True, exist_ok=True)
         (home / "config" / "config.toml").write_text('model = "demo"\n')
+    frame, empty = b"sk something", folder / "empty"  # the cursor is on the A
     variants = {
-        "bare Textual": (("-c", BARE), folder / "bare"),
-        "orl-chat": (START, folder / "empty"),
-        f"orl-chat with {CHATS} chats": (START, full),
+        "bare Textual": (("-c", BARE), folder / "bare", frame, ""),
+        "orl-chat": (START, empty, frame, ""),
+        f"orl-chat with {CHATS} chats": (START, full, frame, ""),
+        "orl-chat, until the whole chat is there": (START, empty, b"quality preset", ""),
+        "orl-chat, until a key pressed at once is drawn": (START, empty, b"wxyz", "wxyz"),
     }
-    clocks: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(9):
-        for name, (arguments, home) in variants.items():
-            clocks[name].append(first_paint(arguments, home, b"Ask something")[0])
-    bare = clocks["bare Textual"]
-    for name, times in clocks.items():
-        row(name, seconds(times), over(times, bare))
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
+    for _ in range(STARTS):
+        for name, arguments in variants.items():
+            times[name].append(first_paint(*arguments))
+    for kind, what in enumerate(("clock", "CPU")):
+        bare = [pair[kind] for pair in times["bare Textual"]]
+        for name, pairs in times.items():
+            ours = [pair[kind] for pair in pairs]
+            least = f"least {min(ours):.3f} s, {min(ours) / min(bare):.2f} times"
+            row(f"{name}, {what}", seconds(ours), f"{over(ours, bare)}; {least}")
 
 
 def quit_(folder: Path) -> None:
@@ -126,7 +139,7 @@ def quit_(folder: Path) -> None:
     replay = ("-c", PACED_UI, *worker_command("--replay", str(script.write(folder / "t"))))
     for _ in range(7):
         with pseudo_terminal(("-c", BARE), folder) as terminal:
-            terminal.wait(b"Ask something")
+            terminal.wait(b"sk something")
             clocks["bare Textual"].append(time_to_end(terminal))
         for name in ("orl-chat", "while it answers"):
             with pseudo_terminal(replay, folder) as terminal:
@@ -241,12 +254,13 @@ def fill_turns(home: Path, count: int) -> None:
 
 def program(trace: Path) -> OrlChat:
     command = worker_command("--replay", str(trace), "--speed", "50")
-    return OrlChat(
+    furnish = furnishing(
         file=SettingsFile.open(),
         store=Store.open(paths().store),
         model="demo",
         make_client=lambda: EngineClient(command, log=paths().engine_log),
     )
+    return OrlChat(Look(), furnish)
 
 
 async def in_window(trace: Path, work: Callable) -> None:

@@ -1,7 +1,6 @@
 """The chat: what the keys do. What is drawn stands in `chat_view`, what happens in the session."""
 
 from textual import events
-from textual.binding import Binding
 from textual.widgets import Button, OptionList
 
 from app.attachment import Attachment
@@ -16,39 +15,9 @@ from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
-REPLAY_HELP = "an answer step by step: the selected one, else the last"
-LAYOUT_HELP = "the open block: a grid, or running text"
-CHATS_HELP = "search, open, rename, delete, export, import"
-LEAVE_HELP = "from the field to the conversation, where messages are selected, and back"
-VIEW_HELP = "the open block: live, in slow motion, not at all"
-KEEP_HELP = "keep the last answer as a verified prompt, to train on"
-
-
-def _key(key: str, action: str, word: str, id: str, tooltip: str) -> Binding:
-    """A key of the screen; before the text field's own, so that a rebound one always works."""
-    return Binding(key, action, word, id=id, tooltip=tooltip, priority=True)
-
 
 class ChatScreen(ChatMessages):
     """The chat with its keys."""
-
-    BINDINGS = [
-        Binding("escape", "stop", "stop", id="chat.stop", tooltip="stop the answer, keep its text"),
-        Binding("escape", "leave", "leave", show=False, id="chat.leave", tooltip=LEAVE_HELP),
-        _key("ctrl+r", "again", "again", "chat.again", "answer once more, as a new version"),
-        _key("ctrl+g", "edit", "edit", "chat.edit", "edit a message, send it as a new version"),
-        _key("f8", "go_on", "continue", "chat.continue", "go on with an answer that was cut short"),
-        _key("ctrl+f", "attach", "file", "chat.attach", "a text file to go along with the message"),
-        _key("ctrl+t", "block_view", "view", "view.block", VIEW_HELP),
-        _key("f7", "block_layout", "grid/text", "view.layout", LAYOUT_HELP),
-        _key("f6", "replay", "replay", "view.replay", REPLAY_HELP),
-        _key(
-            "f9", "settings", "settings", "chat.settings", "this chat's decoding and system prompt"
-        ),
-        _key("ctrl+n", "new_chat", "new", "chat.new", "an empty chat"),
-        _key("ctrl+s", "keep", "keep", "chat.keep", KEEP_HELP),
-        _key("ctrl+o", "open_chat", "chats", "chat.open", CHATS_HELP),
-    ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys that would do nothing now are not offered; None still lets the key go on."""

@@ -4,10 +4,9 @@ edited, earlier prompts.
 
 from typing import TYPE_CHECKING, cast
 
-from textual.screen import Screen
-
 from app.attachment import join, split
 from app.store_schema import StoreError
+from app.tui.screens.chat_frame import ChatFrame
 from app.tui.session import ChatSession
 from app.tui.widgets.attachments import Attachments
 from app.tui.widgets.prompt import Prompt
@@ -20,7 +19,7 @@ MOST_PROMPTS = 200
 """Of earlier windows that Up brings back."""
 
 
-class ChatField(Screen[None]):
+class ChatField(ChatFrame):
     """The field below the conversation and what is in it."""
 
     _typed: str = ""

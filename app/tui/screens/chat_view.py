@@ -56,7 +56,7 @@ class ChatView(ChatField):
     def on_mount(self) -> None:
         """Everything is drawn before the engine is started."""
         self._clock = self.set_interval(TICK, self.refresh_status, pause=True)
-        self.query_one(Prompt).focus()
+        self.set_focus(self.query_one(Prompt))  # now: keys may wait already
         self.refresh_look()
         self.conversation_changed()
         self.engine_changed()
@@ -156,6 +156,11 @@ class ChatView(ChatField):
         waiting = "restart" in problem.actions and prompt.has_focus and not prompt.text
         if waiting or "fit" in problem.actions:
             card.take_focus()
+
+    @property
+    def what_answers(self) -> str:
+        """Model, device and preset of the chat on screen, in words."""
+        return status.what_answers(self.session.engine, self.session.settings_here)
 
     def refresh_top(self) -> None:
         """What answers, and how far a download is."""

@@ -15,6 +15,9 @@ from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
 from app.tui.app import OrlChat
+from app.tui.look import Look
+from app.tui.parts import furnishing
+from app.tui.session import ChatSession
 from app.tui.state import Turn
 from app.tui.widgets.messages import Answer
 from app.tui.widgets.prompt import Prompt
@@ -31,8 +34,12 @@ class Window:
     def __init__(self, app: OrlChat, pilot: Pilot[Any]) -> None:
         self.app = app
         self.pilot = pilot
-        self.session = app.session
         self._seen: Turn | None = None
+
+    @property
+    def session(self) -> ChatSession:
+        """The chat behind the window, once there is one."""
+        return self.app.session
 
     async def until(self, what: Callable[[], object]) -> None:
         """Wait for something; how long is not what is tested."""
@@ -129,12 +136,13 @@ async def window(
     if settings:
         file.set(**settings)
     command = command or worker_command("--replay", str(trace))
-    app = OrlChat(
+    furnish = furnishing(
         file=file,
         store=store or Store.open(paths().store),
         make_client=lambda: EngineClient(command, log=paths().engine_log),
         **{"model": "demo", **(options or {})},
     )
+    app = OrlChat(Look.of(file.settings), furnish)
     async with app.run_test(size=size, notifications=True) as pilot:
         try:
             yield Window(app, pilot)

@@ -11,6 +11,8 @@ from app.paths import paths
 from app.settings import SettingsFile
 from app.store import Store
 from app.tui.app import OrlChat
+from app.tui.look import Look
+from app.tui.parts import furnishing
 from app.tui.state import EngineState, Phase
 from app.tui.widgets.welcome_card import WelcomeCard
 
@@ -43,12 +45,13 @@ async def test_a_crash_is_a_sentence_and_a_log_without_locals(
         hf_token = "hf_secret"
         raise RuntimeError("broken" + hf_token[:0])
 
-    app = OrlChat(
+    furnish = furnishing(
         file=SettingsFile.open(),
         store=Store.open(None),
         model="demo",
         make_client=lambda: pytest.fail("not reached"),
     )
+    app = OrlChat(Look(), furnish)
     app.start_engine = fail  # type: ignore[method-assign]
     with caplog.at_level(logging.ERROR), pytest.raises(RuntimeError):
         async with app.run_test() as pilot:
