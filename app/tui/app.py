@@ -87,7 +87,9 @@ class OrlChat(Program):
         self.chat.add_class(*frame.classes)  # of its size, or the first layout would lack them
         with self.batch_update():
             await self.switch_screen(self.chat)
-        gc.enable()
+        if not gc.isenabled():
+            gc.freeze()  # what was imported stays, and need not be looked at ever
+            gc.enable()
         if self.is_closing:
             return
         self._begin()
