@@ -8,6 +8,7 @@ import asyncio
 import gc
 import signal
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -111,6 +112,11 @@ class OrlChat(Program):
             await super().on_event(event)
         elif not isinstance(event, events.MouseEvent):
             self._held.append(event)
+
+    @property
+    def settings_path(self) -> Path:
+        """Where the settings came from."""
+        return self.session.file.path
 
     def start_engine(self) -> None:
         """Start the engine process; the one there may be ends first."""

@@ -7,6 +7,7 @@ screen.
 import logging
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
@@ -93,6 +94,11 @@ class Program(App[int]):
             variables |= sixteen_colours(dark=theme.dark)
         return variables
 
+    @property
+    def settings_path(self) -> Path:
+        """The user's settings file."""
+        return paths().settings
+
     def action_help(self) -> None:
         """The keys in force here, and the numbers."""
         from app.tui import keys
@@ -107,7 +113,7 @@ class Program(App[int]):
         shown = {binding.id for binding in bindings}
         others = [other for other in keys.rebindable() if other.id not in shown]
         elsewhere = other_lines(others, self.chosen_keys)
-        self.push_screen(HelpScreen(here, elsewhere, editing, paths().settings))
+        self.push_screen(HelpScreen(here, elsewhere, editing, self.settings_path))
 
     @property
     def is_closing(self) -> bool:

@@ -6,6 +6,7 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
+from textual.geometry import Size
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
@@ -46,6 +47,15 @@ class MessageWidget(Widget):
     def __init__(self, entry: Entry) -> None:
         super().__init__()
         self.entry = entry
+        self._measured: tuple[tuple[int, Size, int], int] | None = None
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As Textual has it, and kept until something in the message wants a layout: of all that
+        is mounted only one message grows, and the others need not be measured each time."""
+        key = (self._layout_updates, viewport, width)
+        if self._measured is None or self._measured[0] != key:
+            self._measured = key, super().get_content_height(container, viewport, width)
+        return self._measured[1]
 
     def on_click(self, event: events.Click) -> None:
         """Select it."""

@@ -1,8 +1,8 @@
 """The conversation, scrolled. Only the answers around what is read are widgets.
 
 A Markdown answer is about 14 widgets, and whatever grows lays out every one that is mounted. So
-`KEPT` answers are while the end is followed, and `MOST` at any time, however long the chat: what
-is scrolled to is built, and as much goes at the other end. A row at either end says how much is
+only as many answers are while the end is followed as surely fill the window, and `MOST` at any
+time, however long the chat: what is scrolled to is built, and as much goes at the other end. A row at either end says how much is
 beyond it, and brings some on a click.
 """
 
@@ -27,7 +27,9 @@ from app.tui.widgets.messages import Answer, MessageWidget, UserMessage
 from app.tui.widgets.selecting import Selecting
 from app.tui.widgets.words import Words
 
-KEPT, MORE, MOST = 8, 6, 20
+MORE, MOST = 6, 20
+TURN = 6
+"""Lines that a question and its answer take at least: each a heading, a line and a margin."""
 ABOVE, BELOW = -1, 1
 
 
@@ -83,6 +85,11 @@ class Transcript(Selecting):
     def _talk(self) -> Talk:
         return self.query_one(Talk)
 
+    @property
+    def kept(self) -> int:
+        """Answers that fill the window, whatever their length."""
+        return min(MOST, self.size.height // TURN + 1)
+
     async def on_hidden_row_wanted(self, event: HiddenRow.Wanted) -> None:
         """Bring some."""
         event.stop()
@@ -91,6 +98,14 @@ class Transcript(Selecting):
     def on_mount(self) -> None:
         """Stay at the end until the user scrolls."""
         self.follow()
+
+    async def on_resize(self) -> None:
+        """A window that has grown has room for more of what it follows."""
+        edge = at_edge(self.conversation.entries, BELOW, self.kept)
+        at_end = self._reading is None and not self._part.hidden(BELOW)
+        if at_end and edge.first < self._part.first:
+            await self._show(edge)
+            self.follow()
 
     def follow(self) -> None:
         """Go to the end and stay there; twice, because what was just mounted has no size yet."""
@@ -111,7 +126,7 @@ class Transcript(Selecting):
         if other:
             self.conversation = conversation
             await self._talk.remove_children([w for w in self._talk.children if not _is_row(w)])
-        part, edge = self._part, at_edge(entries, BELOW, KEPT)
+        part, edge = self._part, at_edge(entries, BELOW, self.kept)
         changed = await self._show(edge if other or len(entries) != part.count else part)
         if changed:
             await self._show(edge)
@@ -132,7 +147,7 @@ class Transcript(Selecting):
 
     async def add(self, widget: Widget) -> None:
         """A card at the end."""
-        await self._show(at_edge(self.conversation.entries, BELOW, KEPT))
+        await self._show(at_edge(self.conversation.entries, BELOW, self.kept))
         await self._talk.mount(widget, before=self._row(BELOW))
         self.follow()
 
@@ -148,7 +163,7 @@ class Transcript(Selecting):
         if place is None:
             return
         if not self._part.first <= place < self._part.end:
-            await self._show(around(entries, place, KEPT))
+            await self._show(around(entries, place, self.kept))
         for widget in (w for w in self._messages() if w.entry is entries[place]):
             widget.mark_found()
             self._marked = widget
@@ -162,12 +177,12 @@ class Transcript(Selecting):
     async def action_scroll_home(self) -> None:  # type: ignore[override]
         """The first message of the conversation, however far up."""
         self.release_anchor()
-        await self._show(at_edge(self.conversation.entries, ABOVE, KEPT))
+        await self._show(at_edge(self.conversation.entries, ABOVE, self.kept))
         self.scroll_home(animate=False)
 
     async def action_scroll_end(self) -> None:  # type: ignore[override]
         """The last message, and stay there."""
-        await self._show(at_edge(self.conversation.entries, BELOW, KEPT))
+        await self._show(at_edge(self.conversation.entries, BELOW, self.kept))
         self.follow()
 
     async def show_more(self, side: int) -> None:

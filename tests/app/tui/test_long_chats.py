@@ -9,7 +9,7 @@ from app.store import Store
 from app.tui.conversation import Entry
 from app.tui.part import Part, at_edge, grown
 from app.tui.widgets.messages import Answer
-from app.tui.widgets.transcript import KEPT, MOST, Transcript
+from app.tui.widgets.transcript import MOST, Transcript
 from tests.app.tui.driver import Window, window
 from tests.app.tui.recording import Script
 
@@ -35,7 +35,7 @@ def test_a_part_begins_with_a_question_and_ends_with_an_answer() -> None:
 @pytest.mark.parametrize("turns", [0, 1, 7, 1000])
 def test_walking_up_and_down_again_passes_every_message(turns: int) -> None:
     entries = talk(*[1] * turns)
-    part = at_edge(entries, 1, KEPT)
+    part = at_edge(entries, 1, 8)
     seen = set(range(part.first, part.end))
     for side in (-1, 1):
         while part.hidden(side):
@@ -88,8 +88,8 @@ async def test_reading_up_to_the_first_turn_and_back(tmp_path: Path) -> None:
         await shown.ready()
         shown.app.chat.open(chat, "Long")
         await shown.shows(f"answer {TURNS - 1}.")
-        assert len(mounted(shown)) == KEPT
         transcript = shown.app.chat.query_one(Transcript)
+        assert len(mounted(shown)) == transcript.kept
         top = numbers(shown)[0]
         while top > 0:
             before = lines(shown)
@@ -107,7 +107,7 @@ async def test_reading_up_to_the_first_turn_and_back(tmp_path: Path) -> None:
         await shown.answered()
         await shown.shows("At last.")
         assert mounted(shown)[-2:] == [f"answer {TURNS - 1}.", "At last."]
-        assert len(mounted(shown)) == KEPT
+        assert len(mounted(shown)) == transcript.kept
         assert "later messages" not in shown.text
 
 
@@ -118,7 +118,8 @@ async def test_home_and_end_are_those_of_the_conversation(tmp_path: Path) -> Non
         await shown.ready()
         shown.app.chat.open(chat, "Long")
         await shown.shows(f"answer {TURNS - 1}.")
-        shown.app.chat.query_one(Transcript).focus()
+        transcript = shown.app.chat.query_one(Transcript)
+        transcript.focus()
         await shown.press("home")
         await shown.shows("question 0.")
         assert mounted(shown)[0] == "answer 0."
@@ -128,4 +129,9 @@ async def test_home_and_end_are_those_of_the_conversation(tmp_path: Path) -> Non
         await shown.until(lambda: f"answer {TURNS - 1}." not in shown.text)
         await shown.press("end")
         await shown.shows(f"answer {TURNS - 1}.")
-        await shown.until(lambda: len(mounted(shown)) == KEPT)
+        await shown.until(lambda: len(mounted(shown)) == transcript.kept)
+        few = transcript.kept
+        await shown.pilot.resize_terminal(100, 60)
+        await shown.until(lambda: few < transcript.kept <= len(mounted(shown)))
+        await shown.until(lambda: "earlier messages" not in shown.text)
+        assert f"answer {TURNS - 1}." in shown.text
