@@ -1,7 +1,7 @@
 """What one chat decides for itself: how it is decoded and its system prompt."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,19 +27,23 @@ class ChatSettings:
     system: str | None = None
 
     def __post_init__(self) -> None:
+        changes = self.changes()
+        if not changes:  # as nearly every chat; a check takes a millisecond, which adds up
+            return
         try:
-            checked = Settings(**self.changes())
+            checked = Settings(**changes)
         except ValidationError as error:
             raise ValueError(first_fault(error, "The setting")) from error
         # Settings reads its values from text too, where "0.5" is a number; here only 0.5 is one.
-        for name, value in self.changes().items():
+        for name, value in changes.items():
             kinds = (type(value), type(getattr(checked, name)))
             if kinds[0] is not kinds[1] and kinds != (int, float):
                 raise ValueError(f"The setting {name} cannot be {value!r}.")
 
     def changes(self) -> dict[str, Any]:
         """What this chat decides, by name."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: value for name, value in values if value is not None}
 
     def over(self, settings: Settings) -> Settings:
         """`settings` as they hold in this chat. A preset of the chat brings its own thresholds:

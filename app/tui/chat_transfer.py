@@ -1,12 +1,17 @@
 """Chats to and from files, as somebody types their paths; each gives the words about it."""
 
+import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app import chat_files
-from app.chat_files import ENDINGS, ChatFileError
+from app.chat_files import ENDINGS, ChatFileError, ChatRecord
 from app.completion import expanded
 from app.store import Store
 from app.store_rows import ChatSummary
+
+AT_ONCE = 50
+"""Chats of one transaction, during which nobody else reads or writes."""
 
 
 def suggested(chat: ChatSummary) -> str:
@@ -29,10 +34,22 @@ def export(store: Store, chat: ChatSummary, path: str) -> str:
     return f"Saved as {target}."
 
 
-def bring_in(store: Store, path: str) -> tuple[list[int], str]:
-    """Add the chats of a file; the ids of the new ones. Raises StoreError and ChatFileError."""
-    chats = chat_files.read(_path(path))
-    new = store.add_records(chats)
+def read(path: str) -> Sequence[ChatRecord]:
+    """The chats of a file. Raises ChatFileError."""
+    return chat_files.read(_path(path))
+
+
+async def bring_in(
+    store: Store, chats: Sequence[ChatRecord], tell: Callable[[str], None]
+) -> tuple[list[int], str]:
+    """Add chats, in another thread and `AT_ONCE` at a time, so that the window goes on: thousands
+    take seconds. `tell` gets how far it is; the ids of the new ones, and the words about them.
+    Raises StoreError; what was added until then stays, and is passed over the next time."""
+    new: list[int] = []
+    for first in range(0, len(chats), AT_ONCE):
+        if first:
+            tell(f"Importing: {first:,} of {len(chats):,} chats")
+        new += await asyncio.to_thread(store.add_records, chats[first : first + AT_ONCE])
     return new, chat_files.imported(len(chats), len(new))
 
 

@@ -5,8 +5,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.app import SystemCommand
+from textual.binding import Binding
 
+from app.tui.program import Program
+from app.tui.screens.chat_frame import ChatFrame
+from app.tui.screens.help import key_words
 from app.tui.tabs import TABS
+from app.tui.widgets.selecting import Selecting
 from engine.config import PRESETS
 
 if TYPE_CHECKING:
@@ -14,46 +19,72 @@ if TYPE_CHECKING:
 
 
 COPIES = (
-    ("text", "Copy as text", "y"),
-    ("markdown", "Copy as Markdown", "m"),
-    ("code", "Copy a code block", "c"),
+    ("text", "Copy as text"),
+    ("markdown", "Copy as Markdown"),
+    ("code", "Copy a code block"),
 )
+
+
+def _keys(program: "OrlChat") -> dict[str, str]:
+    """The first key in force of each action, by the name of its binding."""
+    places = (ChatFrame, Selecting, type(program), Program)
+    declared = [b for place in places for b in Binding.make_bindings(place.BINDINGS)]
+    own = {b.id: b.key for b in reversed(declared) if b.id} | program.chosen_keys
+    return {id: key_words(keys.split(",")[0]) for id, keys in own.items()}
 
 
 def commands(program: "OrlChat") -> Iterator[SystemCommand]:
     """The commands, most used first."""
-    chat = program.chat
-    yield SystemCommand("New chat", "Start an empty chat (Ctrl+N)", chat.action_new_chat)
+    chat, key = program.chat, _keys(program)
     yield SystemCommand(
-        "Chats", "Search, rename, delete, export, import (Ctrl+O)", chat.action_open_chat
-    )
-    yield SystemCommand("Again", "Answer the last question once more (Ctrl+R)", chat.action_again)
-    yield SystemCommand(
-        "Keep the answer", "As a verified prompt, to train on (Ctrl+S)", chat.action_keep
+        "New chat", f"Start an empty chat ({key['chat.new']})", chat.action_new_chat
     )
     yield SystemCommand(
-        "Edit", "The last message; send it as a new version (Ctrl+G)", chat.action_edit
+        "Chats",
+        f"Search, rename, delete, export, import ({key['chat.open']})",
+        chat.action_open_chat,
     )
     yield SystemCommand(
-        "Continue", "Go on with an answer that was cut short (F8)", chat.action_go_on
+        "Again", f"Answer the last question once more ({key['chat.again']})", chat.action_again
     )
     yield SystemCommand(
-        "Attach a file", "A text file goes along with the message (Ctrl+F)", chat.action_attach
+        "Keep the answer",
+        f"As a verified prompt, to train on ({key['chat.keep']})",
+        chat.action_keep,
     )
-    for what, word, key in COPIES:
+    yield SystemCommand(
+        "Edit", f"The last message; send it as a new version ({key['chat.edit']})", chat.action_edit
+    )
+    yield SystemCommand(
+        "Continue",
+        f"Go on with an answer that was cut short ({key['chat.continue']})",
+        chat.action_go_on,
+    )
+    yield SystemCommand(
+        "Attach a file",
+        f"A text file goes along with the message ({key['chat.attach']})",
+        chat.action_attach,
+    )
+    for what, word in COPIES:
         yield SystemCommand(
             word,
-            f"Of the last answer; with a message selected: {key}",
+            f"Of the last answer; with a message selected: {key[f'msg.{what}']}",
             partial(chat.action_copy, what),
         )
     yield SystemCommand(
         "Settings of this chat",
-        "Decoding and system prompt (F9)",
+        f"Decoding and system prompt ({key['chat.settings']})",
         chat.action_settings,
     )
-    yield SystemCommand("Block view", "Live, slow motion or off (Ctrl+T)", chat.action_block_view)
-    yield SystemCommand("Replay", "The last answer, step by step (F6)", chat.action_replay)
-    yield SystemCommand("Block layout", "Grid or running text (F7)", chat.action_block_layout)
+    yield SystemCommand(
+        "Block view", f"Live, slow motion or off ({key['view.block']})", chat.action_block_view
+    )
+    yield SystemCommand(
+        "Replay", f"The last answer, step by step ({key['view.replay']})", chat.action_replay
+    )
+    yield SystemCommand(
+        "Block layout", f"Grid or running text ({key['view.layout']})", chat.action_block_layout
+    )
     yield SystemCommand(
         "Confidence colours", "On or off, in the open block", chat.action_confidence_colours
     )
@@ -61,7 +92,7 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
         "Models", "Download one, choose one, check the machine", program.action_models
     )
     for tab in TABS:
-        words = f"{tab.help[:1].upper()}{tab.help[1:]} ({tab.key.upper()})"
+        words = f"{tab.help[:1].upper()}{tab.help[1:]} ({key[f'tab.{tab.id}']})"
         yield SystemCommand(f"Tab: {tab.title}", words, partial(program.action_tab, tab.id))
     for name, (threshold, editing) in PRESETS.items():
         yield SystemCommand(
@@ -71,9 +102,13 @@ def commands(program: "OrlChat") -> Iterator[SystemCommand]:
         )
     yield SystemCommand("Restart the engine", "End it and load again", program.start_engine)
     yield SystemCommand("Theme", "Change the colours", program.action_change_theme)
-    yield SystemCommand("Log", "What the program and the engine wrote (Ctrl+L)", program.action_log)
+    yield SystemCommand(
+        "Log", f"What the program and the engine wrote ({key['log']})", program.action_log
+    )
     yield SystemCommand(
         "Bug report", "Versions, settings and logs, without secrets", program.action_bug_report
     )
-    yield SystemCommand("Help", "Keys, and what the numbers mean (F1)", program.action_help)
-    yield SystemCommand("Quit", "Leave; chats are saved (Ctrl+Q)", program.action_quit)
+    yield SystemCommand(
+        "Help", f"Keys, and what the numbers mean ({key['help']})", program.action_help
+    )
+    yield SystemCommand("Quit", f"Leave; chats are saved ({key['quit']})", program.action_quit)

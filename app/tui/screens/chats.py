@@ -4,7 +4,7 @@ The field keeps the focus, also while it asks for a name or a path. What is type
 and searched for a moment later, or by the first key that needs to know the chosen chat.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.chat_files import ChatFileError
+from app.chat_files import ChatFileError, ChatRecord
 from app.completion import common_start, matches
 from app.store_rows import ChatSummary
 from app.store_schema import StoreError
@@ -174,12 +174,27 @@ class ChatsScreen(ModalScreen[None]):
         self._ask("", Asking("Import from", hint, self._import, is_path=True))
 
     def _import(self, path: str) -> str:
-        new, words = chat_transfer.bring_in(self._session.store, path)
-        if new:
-            self._search = Search("")
-            self._refresh(0)
+        chats = chat_transfer.read(path)
+        # The program's, not the screen's: it goes on when the list is left.
+        self.app.run_worker(self._bring_in(chats), group="import")
+        return f"Importing {len(chats):,} chats"
+
+    async def _bring_in(self, chats: Sequence[ChatRecord]) -> None:
+        new: list[int] = []
+        try:
+            new, words = await chat_transfer.bring_in(self._session.store, chats, self._say)
+        except StoreError as error:
+            words = str(error)
+        if not self.is_attached:
+            self.app.notify(words, markup=False)
+            return
+        if self._asking is None:
+            if new:
+                self._search = Search("")
+                self._put("")
+            self._refresh(0 if new else self._list.index)
             self._go_to(*new)
-        return words
+        self._say(words)
 
     def _ask(self, value: str, asking: Asking) -> None:
         self._asking = asking
@@ -270,4 +285,5 @@ class ChatsScreen(ModalScreen[None]):
         return True
 
     def _say(self, text: str) -> None:
-        self.query_one("#note", Static).update(Text(printable(text)))
+        for note in self.query("#note").results(Static):  # none when the list was left
+            note.update(Text(printable(text)))

@@ -2,8 +2,8 @@
 
 A Markdown answer is about 14 widgets, and whatever grows lays out every one that is mounted. So
 only as many answers are while the end is followed as surely fill the window, and `MOST` at any
-time, however long the chat: what is scrolled to is built, and as much goes at the other end. A row at either end says how much is
-beyond it, and brings some on a click.
+time, however long the chat: what is scrolled to is built, and as much goes at the other end. A row
+at either end says how much is beyond it, and brings some on a click.
 """
 
 import asyncio

@@ -11,6 +11,7 @@ from textual.widgets import Input
 from app import chat_files
 from app.paths import paths
 from app.store import Store
+from app.tui import chat_transfer
 from app.tui.chat_rows import CHOSEN
 from app.tui.screens.chats import ChatsScreen
 from app.tui.widgets.chat_list import ChatList
@@ -197,6 +198,17 @@ async def test_export_never_writes_over_a_file_and_is_imported_once(
         await shown.shows("Imported 1 chat.")
         assert titles(chats) == ["yak", "zebra"]
         assert chosen(chats) == "yak"
+
+
+async def test_many_chats_come_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_transfer, "AT_ONCE", 2)
+    chats = filled("a", "b", "c", "d", "e").records()
+    here, told = Store.open(None), list[str]()
+    new, words = await chat_transfer.bring_in(here, chats, told.append)
+    assert told == ["Importing: 2 of 5 chats", "Importing: 4 of 5 chats"]
+    assert (len(new), words) == (5, "Imported 5 chats.")
+    assert [chat.title for chat in here.chats()] == ["e", "d", "c", "b", "a"]
+    assert (await chat_transfer.bring_in(here, chats, told.append))[0] == []
 
 
 async def test_a_chat_is_brought_back_after_a_restart(trace: Path) -> None:

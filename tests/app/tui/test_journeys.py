@@ -352,6 +352,7 @@ async def test_help_lists_the_keys_in_force(tmp_path: Path) -> None:
         await shown.until(lambda: shown.app.screen is shown.app.chat)
         await shown.press("ctrl+p")
         await shown.shows("Block view")
+        await shown.shows("Start an empty chat (Ctrl+Y)")
         await shown.press("escape")
         await shown.type("kept")
         talk = shown.session.conversation
