@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 from app import library
 from app.hub.plan import KNOWN
 from app.library import LibraryAdapter, LibraryError, LibraryModel
-from app.models import DEMO
+from app.models import BUILT_IN
 from app.text import printable
 from app.tui.figures import size
 from app.tui.screens.tab import TabScreen
@@ -159,9 +159,9 @@ class LibraryScreen(TabScreen):
         """Twice, for the same model."""
         id = self._marked
         item = self._found.get(id or "")
-        if not isinstance(item, LibraryModel) or id == DEMO:
+        if not isinstance(item, LibraryModel) or id in BUILT_IN:
             self._tell(
-                "The demo comes with the program; runs are deleted in their tab."
+                "The demos come with the program; runs are deleted in their tab."
                 if item is not None
                 else "There is nothing of it here.",
                 alert=True,

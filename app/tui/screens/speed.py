@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
-from app.models import DEMO
+from app.models import BUILT_IN
 from app.protocol import Ready
 from app.store_rows import Message
 from app.store_schema import StoreError
@@ -103,7 +103,7 @@ class SpeedScreen(TabScreen):
             return
         from app.bench.sets import load_set
 
-        name = "demo" if ready.model == DEMO else "chat"
+        name = "demo" if ready.model in BUILT_IN else "chat"
         self._measure(load_set(name).some(PROMPTS), ready)
 
     def action_compare(self) -> None:
