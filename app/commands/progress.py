@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.commands.running import say
@@ -110,8 +110,28 @@ def summary(run: RunFolder) -> dict[str, Any]:
         "best": _check_figures(best_check(checks)) if checks else None,
         "checkpoint": None if best is None else str(best),
         "seconds": sum(u["rollout_seconds"] + u["learn_seconds"] for u in updates),
+        "parts": _parts(updates, checks),
+        "card": updates[-1].get("card") if updates else None,
         "alarms": alarms,
     }
+
+
+def _parts(updates: Sequence[Mapping[str, Any]], checks: Sequence[Mapping[str, Any]]) -> dict:
+    """Seconds of all updates by what they went to, and of the held-out checks. None where a run
+    of an older version did not time that."""
+    verify = _total(updates, "verify_seconds")
+    rollout = sum(update["rollout_seconds"] for update in updates)
+    return {
+        "answers": None if verify is None else rollout - verify,
+        "verifiers": verify,
+        "learning": sum(update["learn_seconds"] for update in updates),
+        "checks": _total(checks, "seconds"),
+    }
+
+
+def _total(events: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [event.get(name) for event in events]
+    return None if None in values else sum(values)
 
 
 def _check_figures(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
 from app.models import DEMO
-from app.protocol import Ready
+from app.protocol import Gpu, Ready
 from app.store_rows import Message
 from app.store_schema import StoreError
 from app.tui import panel, speed
@@ -25,6 +25,8 @@ ANSWERS = 200
 BENCH = "measure every preset over a set of prompts"
 COMPARE = "this question with every preset, side by side"
 EXPORT = "save this answer's figures as JSON and this screen as SVG"
+GAUGES = 0.5
+"""Seconds between two looks at what the card does."""
 PROMPTS = 12
 REPEAT = 3
 
@@ -48,6 +50,7 @@ class SpeedScreen(TabScreen):
         self._answers: list[Message] = []
         self._at = -1
         self._block = 0
+        self._card: Gpu | None = None
 
     def body(self) -> ComposeResult:
         with Horizontal(id="speed-top"):
@@ -66,6 +69,7 @@ class SpeedScreen(TabScreen):
             ("rates", "tok/s of the last answers"), ("tpf", "TPF of the last answers"),
         ):  # fmt: skip
             self.query_one(f"#speed-{id}").border_title = title
+        self.set_interval(GAUGES, self._show_card)
 
     def look(self) -> None:
         """Read the answers again; the newest is shown."""
@@ -180,13 +184,24 @@ class SpeedScreen(TabScreen):
             self.query_one(f"#speed-{id}", RowsPanel) for id in ("figures", "blocks", "time")
         )
         figures.border_title = place
-        device = panel.device_rows(self.program.session.engine)
-        figures.show([*speed.figure_rows(stats, figures.content_size.width), *device])
+        self._show_figures(figures)
         blocks.show(speed.block_rows(stats, blocks.content_size.width, first=self._block))
         time.show(speed.time_rows(stats, time.content_size.width))
         self._draw("#speed-rates", [r.tokens_per_second for r in rates])
         self._draw("#speed-tpf", [r.tpf for r in rates])
         self.say(speed.heading(self._answers[self._at]))
+
+    def _show_figures(self, figures: RowsPanel) -> None:
+        """The answer's, and those of the card, which change by themselves."""
+        engine = self.program.session.engine
+        self._card = engine.gpu
+        rows = speed.figure_rows(self._stats, figures.content_size.width)
+        figures.show([*rows, *panel.device_rows(engine)])
+
+    def _show_card(self) -> None:
+        """Now and then: what the card does by now."""
+        if self.is_current and self._answers and self.program.session.engine.gpu != self._card:
+            self._show_figures(self.query_one("#speed-figures", RowsPanel))
 
     def _draw(self, plot: str, values: list[float | None]) -> None:
         """Values from left to right, over a scale that begins at zero; None is a gap."""

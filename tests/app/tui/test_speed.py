@@ -8,6 +8,7 @@ from typing import Any
 
 from app.bench.result import read_result
 from app.paths import paths
+from app.protocol import Gpu
 from app.store import Store
 from app.tui import speed
 from app.tui.panel import Row
@@ -100,6 +101,9 @@ async def test_the_tab_follows_the_chat(tmp_path: Path) -> None:
         await shown.press("f3")
         await shown.press("left")
         await shown.shows("Answer 1 of 2")
+        shown.session.handle(Gpu(11_800_000_000, 31_800_000_000, 388.0, 66, 97, "power limit"))
+        for words in ("11.8 / 31.8 GB", "97 %  388 W  66 °C", "power limit"):
+            await shown.shows(words)
         await shown.press("f1")
         await shown.shows("older answer")
 
