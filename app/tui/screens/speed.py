@@ -28,6 +28,7 @@ EXPORT = "save this answer's figures as JSON and this screen as SVG"
 GAUGES = 0.5
 """Seconds between two looks at what the card does."""
 PROMPTS = 12
+REPLAY = "this answer once more, step by step"
 REPEAT = 3
 
 
@@ -36,10 +37,11 @@ class SpeedScreen(TabScreen):
 
     TAB = "speed"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "older", "older answer", id="speed.older"),
-        Binding("right", "newer", "newer answer", id="speed.newer"),
+        Binding("left", "older", "older", id="speed.older", tooltip="older answer"),
+        Binding("right", "newer", "newer", id="speed.newer", tooltip="newer answer"),
         Binding("up", "blocks(-1)", "blocks", id="speed.up", show=False),
         Binding("down", "blocks(1)", "blocks", id="speed.down"),
+        Binding("space,f6", "replay", "replay", id="speed.replay", tooltip=REPLAY),
         Binding("b", "bench", "benchmark", id="speed.bench", tooltip=BENCH),
         Binding("c", "compare", "presets", id="speed.compare", tooltip=COMPARE),
         Binding("e", "export", "export", id="speed.export", tooltip=EXPORT),
@@ -72,13 +74,15 @@ class SpeedScreen(TabScreen):
         self.set_interval(GAUGES, self._show_card)
 
     def look(self) -> None:
-        """Read the answers again; the newest is shown."""
+        """Read the answers again. A new one is shown; else the one that was."""
+        before = self._answers
         try:
             self._answers = self.program.session.store.answers(ANSWERS)
         except StoreError as error:
             self._answers = []
             self.say(str(error), alert=True)
-        self._at, self._block = len(self._answers) - 1, 0
+        if [answer.id for answer in before] != [answer.id for answer in self._answers]:
+            self._at, self._block = len(self._answers) - 1, 0
         self._show()
 
     def on_resize(self) -> None:
@@ -99,6 +103,21 @@ class SpeedScreen(TabScreen):
         last = max(0, len(speed.block_rows(stats, 80)) - 2)
         self._block = min(last, max(0, self._block + step))
         self._show()
+
+    def action_replay(self) -> None:
+        """The shown answer, step by step."""
+        if not self._answers:
+            return
+        session = self.program.session
+        film = session.recordings.stored_film(
+            self._answers[self._at], session.last, session.engine.ready
+        )
+        if film is None:
+            self.say("No recording of this answer is kept.", alert=True)
+            return
+        from app.tui.screens.replay import ReplayScreen
+
+        self.app.push_screen(ReplayScreen([film], session.settings))
 
     def action_bench(self) -> None:
         """Measure over prompts that the model can be expected to answer."""

@@ -12,6 +12,7 @@ from app.protocol import Gpu
 from app.store import Store
 from app.tui import speed
 from app.tui.panel import Row
+from app.tui.screens.replay import ReplayScreen
 from tests.app.tui.driver import window
 from tests.app.tui.recording import Script
 
@@ -106,6 +107,29 @@ async def test_the_tab_follows_the_chat(tmp_path: Path) -> None:
             await shown.shows(words)
         await shown.press("f1")
         await shown.shows("older answer")
+
+
+async def test_the_shown_answer_is_replayed_and_then_shown_again(tmp_path: Path) -> None:
+    trace = Script(pace=0.001).answer("Together: 85").answer("Hello").write(tmp_path / "t")
+    async with window(trace) as shown:
+        await shown.ready()
+        for question in ("How many?", "And then?"):
+            await shown.ask(question)
+            await shown.answered()
+        await shown.press("f3")
+        await shown.shows("Answer 2 of 2")
+        for number, question in ((2, "And then?"), (1, "How many?")):
+            await shown.press("space")
+            await shown.until(lambda: isinstance(shown.app.screen, ReplayScreen))
+            await shown.shows(question)
+            await shown.press("escape")
+            await shown.shows(f"Answer {number} of 2")
+            await shown.press("left")
+            await shown.shows("Answer 1 of 2")
+        for path in paths().traces.glob("*.gz"):
+            path.unlink()
+        await shown.press("space")
+        await shown.shows("No recording of this answer")
 
 
 async def test_a_benchmark_is_measured_stopped_and_saved(tmp_path: Path) -> None:
