@@ -119,10 +119,9 @@ def now_rows(watch: RunWatch, width: int, now: float, memory: int | None) -> lis
     if best is not None:
         at = f" at {_count(best, 'done')}"
         rows.append(_row("held out, best", f"{passed(best)}  TPF {tpf(best)}{at}"))
-    facts = [f"disk {size(watch.size)}"]
+    rows.append(_row("disk", size(watch.size)))
     if memory is not None:
-        facts.append(f"memory {size(memory)}")
-    rows.append(_row("takes", ", ".join(facts)))
+        rows.append(_row("memory", size(memory)))
     return rows + _card_rows(watch)
 
 
@@ -204,7 +203,7 @@ def _pace_rows(pace: Pace, status: Status, now: float) -> list[Row]:
     if status.alive and status.state == "running":
         left = pace.left(status.update, status.updates)
         ends = time.strftime("%H:%M", time.localtime(now + left))
-        rows.append(_row("left", f"{duration(left)}, ends about {ends}"))
+        rows.append(_row("left", f"{duration(left)}, ends {ends}"))
     return rows
 
 

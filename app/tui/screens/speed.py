@@ -15,6 +15,7 @@ from app.tui import panel, speed
 from app.tui.exports import export_path
 from app.tui.figures import rate
 from app.tui.screens.tab import TabScreen
+from app.tui.setup_words import wrapped
 from app.tui.widgets.live_panel import RowsPanel
 from app.tui.widgets.plot import Frame, Line, Plot
 
@@ -83,7 +84,13 @@ class SpeedScreen(TabScreen):
             self.say(str(error), alert=True)
         if [answer.id for answer in before] != [answer.id for answer in self._answers]:
             self._at, self._block = len(self._answers) - 1, 0
+            self.refresh_bindings()
         self._show()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Without an answer there is nothing to look at."""
+        about = ("older", "newer", "blocks", "replay", "compare", "export")
+        return bool(self._answers) if action in about else True
 
     def on_resize(self) -> None:
         """What fits beside a figure depends on the width."""
@@ -195,7 +202,8 @@ class SpeedScreen(TabScreen):
     def _show(self) -> None:
         if not self._answers:
             words = "No answer yet: ask something in the chat, and its figures are here."
-            self.query_one("#speed-figures", RowsPanel).show([[(words, "note")]])
+            figures = self.query_one("#speed-figures", RowsPanel)
+            figures.show(wrapped(words, figures.content_size.width, "note"))
             return
         stats, rates = self._stats, [speed.rate_of(m.stats or {}) for m in self._answers]
         place = f"Answer {self._at + 1} of {len(self._answers)}"

@@ -91,8 +91,9 @@ async def test_the_tab_follows_the_chat(tmp_path: Path) -> None:
     async with window(trace, store=Store.open(None)) as shown:
         await shown.ready()
         await shown.press("f3")
-        await shown.shows("No answer yet")
-        await shown.press("escape")
+        await shown.shows("figures are here.")
+        assert "replay" not in shown.text
+        await shown.press("space", "c", "e", "down", "left", "escape")
         for number in (1, 2):
             await shown.ask("again")
             await shown.answered()

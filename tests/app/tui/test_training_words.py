@@ -58,7 +58,7 @@ def test_where_a_run_stands(run: RunFolder) -> None:
     assert value(rows, "answer+verify+learn") == "1.25 s, 0.25 s, 0.50 s"
     assert value(rows, "held out, start") == "50 %  TPF 8.00"
     assert value(rows, "held out, best") == "70 %  TPF 9.00 at 10"
-    assert "5.0 MB" in value(rows, "takes")
+    assert value(rows, "memory") == "5.0 MB"
     assert not any(line.startswith("left") for line in said(rows))
     (line,) = said([run_words.list_row(watch, 120)])
     assert "pass 50 % \u2192 70 %, TPF 8.00 \u2192 9.00" in line
