@@ -16,6 +16,7 @@ from app.tui.exports import export_path
 from app.tui.figures import rate
 from app.tui.screens.tab import TabScreen
 from app.tui.setup_words import wrapped
+from app.tui.state import Turn
 from app.tui.widgets.live_panel import RowsPanel
 from app.tui.widgets.plot import Frame, Line, Plot
 
@@ -26,8 +27,8 @@ ANSWERS = 200
 BENCH = "measure every preset over a set of prompts"
 COMPARE = "this question with every preset, side by side"
 EXPORT = "save this answer's figures as JSON and this screen as SVG"
-GAUGES = 0.5
-"""Seconds between two looks at what the card does."""
+GLANCE = 0.5
+"""Seconds between two looks at what happens by itself."""
 PROMPTS = 12
 REPLAY = "this answer once more, step by step"
 REPEAT = 3
@@ -54,6 +55,7 @@ class SpeedScreen(TabScreen):
         self._at = -1
         self._block = 0
         self._card: Gpu | None = None
+        self._last: Turn | None = None
 
     def body(self) -> ComposeResult:
         with Horizontal(id="speed-top"):
@@ -72,13 +74,14 @@ class SpeedScreen(TabScreen):
             ("rates", "tok/s of the last answers"), ("tpf", "TPF of the last answers"),
         ):  # fmt: skip
             self.query_one(f"#speed-{id}").border_title = title
-        self.set_interval(GAUGES, self._show_card)
+        self.set_interval(GLANCE, self._follow)
 
     def look(self) -> None:
         """Read the answers again. A new one is shown; else the one that was."""
-        before = self._answers
+        before, session = self._answers, self.program.session
+        self._last = session.last
         try:
-            self._answers = self.program.session.store.answers(ANSWERS)
+            self._answers = session.store.answers(ANSWERS)
         except StoreError as error:
             self._answers = []
             self.say(str(error), alert=True)
@@ -225,9 +228,14 @@ class SpeedScreen(TabScreen):
         rows = speed.figure_rows(self._stats, figures.content_size.width)
         figures.show([*rows, *panel.device_rows(engine)])
 
-    def _show_card(self) -> None:
-        """Now and then: what the card does by now."""
-        if self.is_current and self._answers and self.program.session.engine.gpu != self._card:
+    def _follow(self) -> None:
+        """Now and then: an answer that ended meanwhile, and what the card does by now."""
+        session = self.program.session
+        if not self.is_current:
+            return
+        if session.last is not self._last:
+            self.look()
+        elif self._answers and session.engine.gpu != self._card:
             self._show_figures(self.query_one("#speed-figures", RowsPanel))
 
     def _draw(self, plot: str, values: list[float | None]) -> None:
