@@ -130,8 +130,8 @@ def _parts(updates: Sequence[Mapping[str, Any]], checks: Sequence[Mapping[str, A
 
 
 def _total(events: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    values = [event.get(name) for event in events]
-    return None if None in values else sum(values)
+    values = [event[name] for event in events if name in event]
+    return sum(values) if len(values) == len(events) else None
 
 
 def _check_figures(event: Mapping[str, Any]) -> dict[str, Any]:
