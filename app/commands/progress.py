@@ -92,9 +92,7 @@ def check_line(event: dict[str, Any]) -> str:
 def summary(run: RunFolder) -> dict[str, Any]:
     """A run in one object, as --json prints it."""
     status, info = seen_status(run), run.info()
-    checks = [event for event in run.events() if event["kind"] == "check"]
-    updates = [event for event in run.events() if event["kind"] == "update"]
-    alarms = [event["text"] for event in run.events() if event["kind"] == "alarm"]
+    checks, updates, alarms = (_whole(run.events(), kind) for kind in ("check", "update", "alarm"))
     best = run.best()
     return {
         "name": run.name,
@@ -112,8 +110,20 @@ def summary(run: RunFolder) -> dict[str, Any]:
         "seconds": sum(u["rollout_seconds"] + u["learn_seconds"] for u in updates),
         "parts": _parts(updates, checks),
         "card": updates[-1].get("card") if updates else None,
-        "alarms": alarms,
+        "alarms": [event["text"] for event in alarms],
     }
+
+
+_NEEDED = {
+    "check": {"n", "right", "interval", "passes", "tpf", "tpf_steps"},
+    "update": {"rollout_seconds", "learn_seconds"},
+    "alarm": {"text"},
+}
+
+
+def _whole(events: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The events of a kind that have their figures; a folder may be of another version."""
+    return [e for e in events if e["kind"] == kind and _NEEDED[kind] <= e.keys()]
 
 
 def _parts(updates: Sequence[Mapping[str, Any]], checks: Sequence[Mapping[str, Any]]) -> dict:

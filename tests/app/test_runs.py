@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.commands.progress import summary
+from app.commands.runs import list_runs
 from app.run_watch import RunWatch, best_checks
 from app.runs import LOG, can_resume, delete_run, every_run, seen_status
 from finetune.runs import RunError, RunFolder, Status
@@ -137,3 +138,13 @@ def test_what_the_time_went_to_in_runs_of_either_version() -> None:
     assert (told["seconds"], told["card"]) == (4.0, None)
     assert summary(old)["parts"]["verifiers"] is None
     assert summary(old)["seconds"] == 4.0
+
+
+def test_events_of_another_kind_hide_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    good, odd = make_run("good"), make_run("odd")
+    add(good, check(0, 5, 8.0))
+    lines = ("[1]", "7", '{"kind": "update"}', '{"kind": "check", "done": 0}', '{"kind": "alarm"}')
+    (odd.path / "events.jsonl").write_text("\n".join(lines) + "\n")
+    assert list_runs() == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["good", "odd"]
+    assert summary(odd)["start"] is None
