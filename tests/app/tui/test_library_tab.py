@@ -18,6 +18,7 @@ from app.tui.screens.keys import KeyList, KeysScreen
 from app.tui.screens.library import LibraryScreen, ModelList
 from app.tui.setting_rows import GROUPS
 from app.tui.widgets.settings_list import SettingsOptions
+from tests.app.training import make_run
 from tests.app.tui.driver import Window, window
 from tests.app.tui.recording import Script
 
@@ -63,6 +64,16 @@ async def mark(shown: Window, name: str) -> None:
     options.focus()
     options.highlighted = options.get_option_index(name)
     await shown.until(lambda: options.has_focus)
+
+
+async def test_adapters_stand_below_their_model(trace: Path, hub: Path) -> None:
+    put_model(hub)
+    for name in ("one", "two"):
+        make_run(name).checkpoint(4).mkdir(parents=True)
+    async with window(trace) as shown:
+        screen = await open_tab(shown)
+        ids = [option.id for option in screen.query_one(ModelList).options]
+        assert ids[:4] == ["demo", "demo\none", "demo\ntwo", OTHERS]
 
 
 def test_what_other_programs_downloaded_is_listed_and_deleted(hub: Path) -> None:
