@@ -167,19 +167,19 @@ VARIANTS: dict[str, Variant] = {
 
 
 def trained(
-    start: Path, variant: Variant, seed: int, changes: dict[str, Any], *, quiet: bool = False
+    start: Path, variant: Variant, name: str, seed: int, changes: dict[str, Any]
 ) -> tuple[Engine, str]:
-    """An engine trained in the variant's way, and the time that took."""
+    """An engine trained by the named recipe in the variant's way, and the time that took."""
     engine = Engine.load(start, device="cpu")
     settings = {**variant.settings, **changes, "seed": seed}
     train = settings.pop("train", "lora")
-    config = recipe("normal", train, engine.config.hidden_size, **settings)
+    config = recipe(name, train, engine.config.hidden_size, **settings)
     prompts = training_prompts(config.prompts_per_update * config.updates, seed)
     begin, cpu = time.monotonic(), time.process_time()
     trainer = variant.make(engine, prompts, verify, config)
     for number in range(config.updates):
         report = trainer.update(number)
-        if not quiet and (number + 1) % 10 == 0:
+        if name != "quick" and (number + 1) % 10 == 0:
             sums = report.sums
             print(
                 f"  update {number + 1}: kept {report.kept}/{len(report.rollouts)}, per step "
@@ -205,7 +205,7 @@ def run_main(model: Path, seeds: Sequence[int], changes: dict[str, Any], fresh: 
         for preset, evaluation in found.items():
             print(f"start, {name}, {preset}: {figures(evaluation)}", flush=True)
     for seed in seeds:
-        engine, spent = trained(model, VARIANTS["orl"], seed, dict(changes))
+        engine, spent = trained(model, VARIANTS["orl"], "normal", seed, dict(changes))
         print(f"seed {seed}: {spent}", flush=True)
         for name, prompts in sets.items():
             for preset, evaluation in at_presets(engine, prompts).items():
@@ -226,7 +226,7 @@ def run_ablations(
     print(json.dumps(rows, indent=1), flush=True)
     for name in only or VARIANTS:
         for seed in seeds:
-            engine, spent = trained(model, VARIANTS[name], seed, dict(changes), quiet=True)
+            engine, spent = trained(model, VARIANTS[name], "quick", seed, dict(changes))
             for preset, evaluation in at_presets(engine, held).items():
                 print(
                     f"{name:<26} seed {seed} {preset:<8} {figures(evaluation)}; "

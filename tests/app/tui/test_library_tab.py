@@ -73,7 +73,7 @@ async def test_adapters_stand_below_their_model(trace: Path, hub: Path) -> None:
     async with window(trace) as shown:
         screen = await open_tab(shown)
         ids = [option.id for option in screen.query_one(ModelList).options]
-        assert ids[:4] == ["demo", "demo\none", "demo\ntwo", OTHERS]
+        assert ids[:5] == ["demo", "demo\none", "demo\ntwo", "demo-tuned", OTHERS]
 
 
 def test_what_other_programs_downloaded_is_listed_and_deleted(hub: Path) -> None:
