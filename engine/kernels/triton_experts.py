@@ -16,8 +16,9 @@ from engine.kernels.expert_memory import Buffers, ExpertWeights, SharedExpert, b
 from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan
 from engine.kernels.tiling import Layout
-from engine.kernels.triton_decode import PRODUCT_WORTH, pack, quantise, unpacked
+from engine.kernels.triton_decode import PRODUCT_WORTH
 from engine.kernels.triton_product import product
+from engine.kernels.triton_round import store_rounded
 from engine.kernels.triton_slots import slots_launch
 
 
@@ -88,18 +89,11 @@ def expert_gate_up_kernel(
     s = (g / (1.0 + tl.exp(-g))).to(DTYPE).to(tl.float32)
     act = (s * u).to(DTYPE)
     if SCALED:
-        codes, exact, byte = quantise(act.to(tl.float32).T, tl.load(h_scale), BM, BN)
-        if FORM == "w4a4":
-            half = tile * (BN // 2) + tl.arange(0, BN // 2)
-            mask = live[:, None] & (half < I // 2)[None, :]
-            tl.store(h + pair[:, None] * (I // 2) + half[None, :], pack(codes, BM, BN), mask=mask)
-            block = tile * (BN // 16) + tl.arange(0, BN // 16)
-            mask = live[:, None] & (block < I // 16)[None, :]
-            tl.store(h_codes_scales + pair[:, None] * (I // 16) + block[None, :], byte, mask=mask)
-        else:
-            values = unpacked(codes, exact, BM, BN).to(DTYPE)
-            mask = live[:, None] & (n < I)[None, :]
-            tl.store(h + pair[:, None] * I + n[None, :], values, mask=mask)
+        at = pair * I + tile * BN
+        store_rounded(
+            act.to(tl.float32).T, tl.load(h_scale), h, h_codes_scales, at, live, I - tile * BN,
+            BM, BN, FORM == "w4a4",
+        )  # fmt: skip
     else:
         tl.store(h + pair[None, :] * I + n[:, None], act, mask=live[None, :] & (n < I)[:, None])
 

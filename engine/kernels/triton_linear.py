@@ -14,7 +14,7 @@ from engine.kernels.plans import Plan, warps_for
 from engine.kernels.tiling import PER_BYTE, PER_SCALE
 from engine.kernels.triton_decode import PRODUCT_WORTH
 from engine.kernels.triton_product import product
-from engine.kernels.triton_slots import Rounded, round_launch
+from engine.kernels.triton_round import Rounded, round_launch
 
 
 @triton.jit
