@@ -147,7 +147,7 @@ class ForwardLaunches:
             qkv, module.query_layernorm.weight, module.key_layernorm.weight, shared.cos, shared.sin,
             shared.start, keys, values, q, eps=module.eps,
         )  # fmt: skip
-        yield from triton_attention.open_launches(
+        yield triton_attention.open_launch(
             q, keys, values, shared.start, scratch, mixed, block_length=shared.tokens.shape[1]
         )
         yield from self._linear("attention_dense", module.dense, mixed, out)

@@ -50,7 +50,7 @@ def step(width: int) -> Iterator[Launch]:
         qkv, norms, norms, tables, tables, start, cache, cache, q, eps=1e-6
     )
     scratch = triton_attention.Scratch(HEADS * width, SIZE, q.device)
-    yield from triton_attention.open_launches(q, cache, cache, start, scratch, q, block_length=32)
+    yield triton_attention.open_launch(q, cache, cache, start, scratch, q, block_length=32)
     yield from triton_router.route_launches(
         x, blank(256, HIDDEN), numbers(256), numbers(triton_router.PARTS, width, 256),
         ids(width, 8), numbers(width, 8), n_group=8, topk_group=4, scale=2.5,
@@ -82,6 +82,6 @@ def others() -> Iterator[Launch]:
     yield triton_pointwise.add_scaled_launch(x, x, 2.0)
     q, cache = blank(HEADS, 512, SIZE), blank(KV_HEADS, 1024, SIZE)
     scratch = triton_attention.Scratch(HEADS * 512, SIZE, q.device, splits=1)
-    yield from triton_attention.open_launches(
+    yield triton_attention.open_launch(
         q, cache, cache, blank(1, dtype=torch.int32), scratch, q, block_length=32
     )
