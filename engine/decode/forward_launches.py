@@ -142,11 +142,13 @@ class ForwardLaunches:
         qkv, mixed = self._new(config.qkv_size), self._new(heads * size)
         q = mixed.new_empty(heads, self._rows, size)
         keys, values = shared.keys[index], shared.values[index]
-        yield from self._linear("qkv", module.query_key_value, x, qkv)
-        yield triton_qkv.store_launch(
+        *before, product = self._linear("qkv", module.query_key_value, x, qkv)
+        store = triton_qkv.store_launch(
             qkv, module.query_layernorm.weight, module.key_layernorm.weight, shared.cos, shared.sin,
             shared.start, keys, values, q, eps=module.eps,
         )  # fmt: skip
+        yield from before
+        yield from triton_qkv.split_linear_launches(product, store)
         yield triton_attention.open_launch(
             q, keys, values, shared.start, scratch, mixed, block_length=shared.tokens.shape[1]
         )

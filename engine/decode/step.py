@@ -152,7 +152,7 @@ def _launches(step: Step) -> Iterator[tuple[Part, Launch]]:
     yield "once", advance_launch(state, mailbox, rules, residual=False)
 
 
-# Of these only rows are read or written, as many as there are tokens.
+# Of these only rows are read or written, as many as there are tokens; by how a name begins.
 _BY_ROW = {"qkv": ("keys", "values", "cos", "sin"), "embed": ("table",), "soft_gather": ("table",)}
 
 
@@ -160,7 +160,7 @@ def _moved(step: Step, launch: Launch) -> float:
     """Bytes that a launch must move: its tensors, each once; of a stack of experts those met."""
     if launch.name == "advance":
         return 0.0  # some numbers
-    spared = _BY_ROW.get(launch.name, ())
+    spared = next((own for name, own in _BY_ROW.items() if launch.name.startswith(name)), ())
     seen: dict[int, float] = {}
     for name, value in launch.arguments.items():
         if isinstance(value, Tensor) and name not in spared:

@@ -28,7 +28,7 @@ SPLITS = 8
 """Parts that the keys of an open block are divided into: with 4 key heads and 4 tiles of queries,
 128 programs."""
 OPEN_TILE, LARGEST_TILE = 32, 64
-"""Queries (of all heads of a group) that one program holds where keys are divided, and where not."""
+"""Queries (of all heads of a group) that a program holds where keys are divided, and where not."""
 KEYS = 32
 """Keys that it reads at once: with twice as many its registers spill on some cards."""
 CHUNK = 8
