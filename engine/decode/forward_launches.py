@@ -22,6 +22,7 @@ from engine.kernels.triton_experts import expert_launches
 from engine.kernels.triton_linear import linear_launches
 from engine.kernels.triton_norm import Pairs
 from engine.kernels.triton_pointwise import activate_launch, add_scaled_launch, embed_launch
+from engine.kernels.triton_round import round_launch
 from engine.model.layers import MLP, RMSNorm
 from engine.model.lora import LoRALinear
 from engine.model.moe import MoE
@@ -187,28 +188,25 @@ class ForwardLaunches:
         top_k = config.num_experts_per_tok + (beside is not None)
         ids = self._new(top_k, dtype=torch.int64)
         weights = self._new(top_k, dtype=torch.float32)
-        parts = torch.empty(
-            triton_router.PARTS, self._rows, config.num_experts, device=self._device
-        )
-        launches = triton_router.route_launches(
-            x, module.gate.weight, module.gate.expert_bias, parts, ids, weights,
-            n_group=config.n_group, topk_group=config.topk_group,
-            scale=config.routed_scaling_factor, joined=beside is not None,
-        )  # fmt: skip
         stacks = expert_stacks(module, joined=beside is not None)
+        scaled, width = stacks.x_scale is not None, config.moe_intermediate_size
         plan = expert_plan(
             self._capability, None if stacks.packed else self._dtype, self._rows * top_k,
-            config.num_experts, rounded=stacks.x_scale is not None,
+            config.num_experts, rounded=scaled,
         )  # fmt: skip
-        width = config.moe_intermediate_size
-        buffers = Buffers.empty(
-            x, top_k, config.num_experts + (beside is not None), width, plan,
-            scaled=stacks.x_scale is not None,
+        experts = config.num_experts + (beside is not None)
+        buffers = Buffers.empty(x, top_k, experts, width, plan, scaled=scaled)
+        route = triton_router.route_launch(
+            x, module.gate.weight, module.gate.expert_bias, ids, weights, n_group=config.n_group,
+            topk_group=config.topk_group, scale=config.routed_scaling_factor,
+            joined=beside is not None, slots=buffers.slots,
         )  # fmt: skip
+        launches = [route]
+        if stacks.x_scale is not None and buffers.x is not None:
+            launches.append(round_launch(x, stacks.x_scale, buffers.x))
         launches += expert_launches(
-            x, ids, weights, stacks.gate_up, stacks.down, plan, None, packed=stacks.packed,
-            width=width, x_scale=stacks.x_scale, h_scale=stacks.h_scale, buffers=buffers,
-            beside=beside,
+            x, stacks.gate_up, stacks.down, plan, buffers, packed=stacks.packed, width=width,
+            x_scale=stacks.x_scale, h_scale=stacks.h_scale, beside=beside,
         )  # fmt: skip
         return Pairs(buffers.rows, weights, beside is not None), launches
 

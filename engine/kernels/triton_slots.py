@@ -49,6 +49,48 @@ class Slots:
 
 
 @triton.jit
+def _count_bits(x):
+    """How many bits of each int32 (not negative, of at most 16 bits) are set."""
+    x = (x & 0x5555) + ((x >> 1) & 0x5555)
+    x = (x & 0x3333) + ((x >> 2) & 0x3333)
+    x = (x & 0x0F0F) + ((x >> 4) & 0x0F0F)
+    return (x & 0x00FF) + (x >> 8)
+
+
+@triton.jit
+def list_slots(
+    ids, members, expert, filled, pairs, total, tokens, tiles,
+    EXPERTS: tl.constexpr, TOP_K: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr,
+    BINS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The slots of all experts by one program, the same list as `expert_slots_kernel`'s, from ids
+    [tokens, TOP_K] int64, of which a token has each once at most. Bit t of members [tiles, BINS]
+    int32: token tile * ROWS + t goes there. Counting bits ranks a token among an expert's own."""
+    bins = tl.arange(0, BINS)
+    counts = tl.zeros((BINS,), tl.int32)
+    for tile in range(tiles):
+        counts += _count_bits(tl.load(members + tile * BINS + bins, mask=bins < EXPERTS, other=0))
+    needed = (counts + BM - 1) // BM
+    before = tl.cumsum(needed, 0) - needed
+    tl.store(total, tl.sum(needed))
+    pair = tl.arange(0, BLOCK)
+    known = pair < tokens * TOP_K
+    own = tl.load(ids + pair, mask=known, other=0).to(tl.int32)
+    token = pair // TOP_K
+    rank = tl.zeros((BLOCK,), tl.int32)
+    for tile in range(tiles):
+        earlier = tl.minimum(tl.maximum(token - tile * ROWS, 0), ROWS)
+        bits = tl.load(members + tile * BINS + own, mask=known, other=0)
+        rank += _count_bits(bits & ((1 << earlier) - 1))
+    first = tl.gather(before, own, 0)
+    tl.store(pairs + first * BM + rank, pair, mask=known)
+    opens = known & (rank % BM == 0)
+    tl.store(expert + first + rank // BM, own, mask=opens)
+    rest = tl.gather(counts, own, 0) - rank
+    tl.store(filled + first + rank // BM, tl.minimum(rest, BM), mask=opens)
+
+
+@triton.jit
 def _slots_of(
     ids, expert, filled, pairs, total, me, count,
     BM: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr,

@@ -16,7 +16,7 @@ pytestmark = [
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 NATIVE = ["sm_100", "sm_120"]
 SMALL = {
-    "norm", "qkv", "attention", "router_scores", "router_choice", "scan",
+    "norm", "qkv", "attention", "router", "scan",
     "scan_combine", "cut", "draw", "draw_combine", "soft_sums", "soft_mix", "soft_add",
     "soft_list", "soft_gather", "decide", "advance", "embed", "activate", "add_scaled",
 }  # fmt: skip
