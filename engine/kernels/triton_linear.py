@@ -63,18 +63,6 @@ def linear_kernel(
     )  # fmt: skip
 
 
-def linear_launches(
-    x: Tensor, weight: Tensor, plan: Plan, out: Tensor, *, x_scale: Tensor | None = None,
-    **options: Any,
-) -> list[Launch]:  # fmt: skip
-    """`linear_launch`, and with `x_scale` before it the one that rounds x against it."""
-    if x_scale is None:
-        return [linear_launch(x, weight, plan, out, **options)]
-    rounding = Rounding(x_scale, Rounded.empty(*x.shape, x, native=plan.native))
-    before = round_launch(x, rounding.scale, rounding.into)
-    return [before, linear_launch(x, weight, plan, out, rounding=rounding, **options)]
-
-
 def linear_launch(
     x: Tensor, weight: Tensor, plan: Plan, out: Tensor, *, scales: Tensor | None = None,
     alpha: Tensor | None = None, rounding: Rounding | None = None,
@@ -112,11 +100,18 @@ def linear_launch(
     )  # fmt: skip
 
 
-def run_linear(x: Tensor, weight: Tensor, plan: Plan, rows: int, **options: Any) -> Tensor:
-    """`linear_launches` run for x [..., K], into a new tensor [..., rows]."""
+def run_linear(
+    x: Tensor, weight: Tensor, plan: Plan, rows: int, *, x_scale: Tensor | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """`linear_launch` run for x [..., K], into a new tensor [..., rows]; with `x_scale` x is
+    rounded against it before."""
     flat = x.reshape(-1, x.shape[-1])
     out = flat.new_empty(flat.shape[0], rows)
     if flat.shape[0]:
-        for launch in linear_launches(flat, weight, plan, out, **options):
-            launch.run()
+        rounding = None
+        if x_scale is not None:
+            rounding = Rounding(x_scale, Rounded.empty(*flat.shape, flat, native=plan.native))
+            round_launch(flat, x_scale, rounding.into).run()
+        linear_launch(flat, weight, plan, out, rounding=rounding, **options).run()
     return out.view(*x.shape[:-1], rows)
