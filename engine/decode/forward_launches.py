@@ -21,7 +21,6 @@ from engine.kernels.plans import (
     Capability,
     expert_plan,
     has_fp4_units,
-    joins_shared,
     linear_plan,
 )
 from engine.kernels.triton_experts import expert_launches
@@ -32,7 +31,7 @@ from engine.kernels.triton_round import Rounded, Rounding, round_launch
 from engine.model.layers import MLP, RMSNorm
 from engine.model.lora import LoRALinear
 from engine.model.moe import MoE
-from engine.model.quantised import NVFP4Experts, NVFP4Linear
+from engine.model.quantised import NVFP4Linear
 from engine.model.residual import ResidualAdapter
 from engine.model.transformer import Layer, LLaDA2Model
 
@@ -193,10 +192,7 @@ class ForwardLaunches:
             out = self._new(x.shape[1])
             return (out,), None, list(self._dense("mlp", module, x, out))
         assert isinstance(module, MoE)
-        experts: nn.Module = module.experts
-        rounded = isinstance(experts, NVFP4Experts) and experts.quantize_inputs
-        joins = joins_shared(self._capability, rounded=rounded)
-        beside = joined_shared(module) if joins else None
+        beside = joined_shared(module)
         pairs, rounding, launches = self._routed(module, x, beside)
         if module.shared_experts is None or beside is not None:
             return (pairs,), rounding, launches
@@ -225,7 +221,7 @@ class ForwardLaunches:
         scaled, width = stacks.x_scale is not None, config.moe_intermediate_size
         plan = expert_plan(
             self._capability, None if stacks.packed else self._dtype, self._rows * top_k,
-            config.num_experts, rounded=scaled,
+            config.num_experts, rounded=scaled, joined=beside is not None,
         )  # fmt: skip
         experts = config.num_experts + (beside is not None)
         buffers = Buffers.empty(x, top_k, experts, width, plan, scaled=scaled)
