@@ -301,9 +301,16 @@ def run_packing(model: Path) -> None:
         for prompt in training_prompts(6, 0)
     ]
     config = DecodeConfig(max_new_tokens=96, threshold=0.9, editing_threshold=0.9)
-    for name, engine in (("demo", demo), ("50 M", fifty_million())):
-        many = replace(config, min_unmask=4, stop_at_end=False) if name == "50 M" else config
-        ends = engine.generate_many(asked, many, record=True)
+    # Random weights have nothing to say: four tokens a step, which is about what real text takes.
+    steady = replace(config, min_unmask=4, stop_at_end=False)
+    long = [[(7 * i + 11 * row) % 1000 for i in range(256)] for row in range(6)]
+    large = fifty_million()
+    for name, engine, prompts, decode in (
+        ("demo", demo, asked, config),
+        ("50 M, short prompts", large, asked, steady),
+        ("50 M, prompts of 256 tokens", large, long, steady),
+    ):
+        ends = engine.generate_many(prompts, decode, record=True)
         trainer = Trainer(engine, [Prompt((), None, "", 0, "")], verify, FinetuneConfig())
         finished = [replace(end, reason="end") for end in ends]
         rollouts = [_Kept(end) for end in finished]

@@ -103,7 +103,7 @@ async def test_models_are_used_and_deleted(trace: Path, hub: Path) -> None:
         await shown.shows(OTHERS)
         await shown.shows(DEFAULT_REPO)
         await shown.press("d")
-        await shown.shows("The demo comes with the program")
+        await shown.shows("The demos come with the program")
         await shown.press("down", "d")
         await shown.shows(f"d again deletes {OTHERS}")
         await shown.press("up", "down", "d")  # moving away takes it back
