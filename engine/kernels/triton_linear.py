@@ -111,7 +111,8 @@ def run_linear(
     if flat.shape[0]:
         rounding = None
         if x_scale is not None:
-            rounding = Rounding(x_scale, Rounded.empty(*flat.shape, flat, native=plan.native))
+            tokens, size = flat.shape
+            rounding = Rounding(x_scale, Rounded.empty(tokens, size, flat, native=plan.native))
             round_launch(flat, x_scale, rounding.into).run()
         linear_launch(flat, weight, plan, out, rounding=rounding, **options).run()
     return out.view(*x.shape[:-1], rows)
