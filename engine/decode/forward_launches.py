@@ -23,6 +23,7 @@ from engine.kernels.plans import (
     has_fp4_units,
     linear_plan,
 )
+from engine.kernels.tiling import PER_SCALE
 from engine.kernels.triton_experts import expert_launches
 from engine.kernels.triton_linear import linear_launch
 from engine.kernels.triton_norm import Pairs
@@ -175,7 +176,8 @@ class ForwardLaunches:
             shared.start, keys, values, q, eps=module.eps,
         )  # fmt: skip
         launches += triton_qkv.split_linear_launches(product, store)
-        narrow = self._rounding(module.dense, x)
+        # A scale's codes must not be of two heads.
+        narrow = self._rounding(module.dense, x) if size % PER_SCALE == 0 else None
         attention = triton_attention.open_launch(
             q, keys, values, shared.start, scratch, mixed, block_length=shared.tokens.shape[1],
             rounding=narrow,
