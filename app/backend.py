@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from app.adapters import with_adapter
 from app.answer import Conditions, Narrator
+from app.card_watch import CardWatch
 from app.control import Control
 from app.decoding import decode_config, preset_name
 from app.failures import AnswerFailedError
@@ -20,6 +21,7 @@ from app.protocol import Chat, Loading, LoadModel, Prefill, Ready
 from app.trace import TraceWriter
 from engine.config import DecodeConfig
 from engine.events import Event, FinishEvent, StepEvent
+from engine.machine.gauges import gauges_of
 
 if TYPE_CHECKING:
     from engine.generate import Engine
@@ -55,6 +57,7 @@ class EngineBackend:
         self._engine: Engine | None = None
         self._ready: Ready | None = None
         self._request: LoadModel | None = None
+        self._watch: CardWatch | None = None
 
     def load(self, request: LoadModel) -> None:
         """Load what is asked for in place of what is loaded; tell how far it is, then Ready.
@@ -91,9 +94,15 @@ class EngineBackend:
         self._engine, self._request = engine, request
         self._ready = describe(engine, folder, request.adapter, time.monotonic() - begin)
         self._outbox.put(self._ready)
+        if (gauges := gauges_of(engine.device)) is not None:
+            self._watch = CardWatch(self._outbox, gauges)
+            self._watch.start()
 
     def unload(self) -> None:
         """Drop the model and give its memory back; without a model nothing happens."""
+        if self._watch is not None:
+            self._watch.end()
+            self._watch = None
         self._engine = self._ready = None
         gc.collect()
         torch = sys.modules.get("torch")

@@ -21,6 +21,9 @@ def kernels(
     experts_only: Annotated[
         bool, typer.Option("--experts-only", help="Only the routed experts are NVFP4.")
     ] = False,
+    z: Annotated[
+        str, typer.Option(metavar="none|whole|top-k", help="The residual context of a step.")
+    ] = "whole",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Compile every kernel for a card that need not be there, and say what a step costs."""
@@ -29,6 +32,6 @@ def kernels(
         from app.commands.kernels import Kernels
         from app.commands.kernels import kernels as compile_kernels
 
-        return compile_kernels(Kernels(arch, activations, tokens, experts_only, as_json))
+        return compile_kernels(Kernels(arch, activations, tokens, experts_only, z, as_json))
 
     raise typer.Exit(guarded(command))

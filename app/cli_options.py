@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 Model = Annotated[
-    str | None, typer.Option(metavar="demo|DIR|REPO", help="The model; default: your settings.")
+    str | None,
+    typer.Option(metavar="demo|demo-tuned|DIR|REPO", help="The model; default: your settings."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Adapter = Annotated[str | None, typer.Option(metavar="DIR", help="An adapter to put onto it.")]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.hub.plan import KNOWN
-from app.models import AUTO, DEFAULT_REPO, DEMO, is_repo, is_whole, resolve_model
+from app.models import AUTO, BUILT_IN, DEFAULT_REPO, DEMO, is_repo, is_whole, resolve_model
 from app.paths import ensure, paths
 from app.settings import SettingsFile
 from app.text import printable
@@ -87,7 +87,7 @@ def examine(
     the program is made for, where that is the demo or left open).
     """
     model = model or SettingsFile.open().settings.model
-    if model in (AUTO, DEMO):
+    if model in (AUTO, *BUILT_IN):
         model = DEFAULT_REPO
     wanted = large_of(model)
     hardware, tests = _tested(hardware or probe(large=wanted), test or self_test)

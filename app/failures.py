@@ -5,6 +5,7 @@ import traceback
 from app.protocol import Error
 from app.trace import TraceError
 from engine.config import CheckpointError, PromptTooLongError
+from finetune.runs import RunError
 
 
 class AnswerFailedError(Exception):
@@ -48,7 +49,7 @@ def _kind(error: BaseException, loading: bool) -> str:
         return "device"
     if loading and isinstance(error, _UNUSABLE):
         return "load"
-    if isinstance(error, ValueError | TraceError | CheckpointError):
+    if isinstance(error, ValueError | TraceError | CheckpointError | RunError):
         return "bad_request"
     return "internal"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from app.hub.cache import RepoCache, hub_cache
 from app.hub.manifest import cached, manifests
-from app.models import DEMO, is_whole, resolve_model
+from app.models import BUILT_IN, is_whole, resolve_model
 from app.paths import paths
 from engine.config import CheckpointError, ModelConfig
 from finetune.runs import RunError, RunFolder
@@ -59,9 +59,9 @@ class LibraryAdapter:
 
 
 def models(in_use: str | None) -> list[LibraryModel]:
-    """The demo, the hub cache's models by name, then the folder `in_use` where it is one."""
-    demo = resolve_model(DEMO).path
-    found = [LibraryModel(DEMO, "built in", demo, folder_size(demo))]
+    """The demos, the hub cache's models by name, then the folder `in_use` where it is one."""
+    demos = map(resolve_model, BUILT_IN)
+    found = [LibraryModel(m.name, "built in", m.path, folder_size(m.path)) for m in demos]
     found += sorted(_cached_models(), key=lambda model: model.name.lower())
     if in_use is not None and (folder := Path(in_use).expanduser()).is_absolute():
         state: State = "folder" if is_whole(folder) else "not here"

@@ -15,6 +15,9 @@ from pathlib import Path
 from engine.config import CheckpointError, ModelConfig
 
 DEMO = "demo"
+TUNED = "demo-tuned"
+BUILT_IN = (DEMO, TUNED)
+"""What comes with the program: the demo model, and the same one after ORL."""
 AUTO = "auto"
 DEFAULT_REPO = "yifanyu/LLaDA2.1-mini-ORL-NVFP4"
 
@@ -40,8 +43,8 @@ def resolve_model(model: str, can_chat: Callable[[], bool] | None = None) -> Mod
     """
     if model == AUTO:
         return _auto(can_chat or _hardware_can_chat)
-    if model == DEMO:
-        return _demo()
+    if model in BUILT_IN:
+        return _built_in(model)
     if not model:
         raise CheckpointError("There is no folder without a name; name one, or 'demo'.")
     path = Path(os.path.expanduser(model))  # Path.expanduser raises for a user there is not
@@ -132,17 +135,17 @@ def _auto(can_chat: Callable[[], bool]) -> ModelFolder:
     try:
         found = _repository(DEFAULT_REPO)
     except CheckpointError:
-        return _demo()
-    return found if is_whole(found.path) and can_chat() else _demo()
+        return _built_in(DEMO)
+    return found if is_whole(found.path) and can_chat() else _built_in(DEMO)
 
 
-def _demo() -> ModelFolder:
-    folder = Path(str(importlib.resources.files("assets") / "demo"))
+def _built_in(name: str) -> ModelFolder:
+    folder = Path(str(importlib.resources.files("assets") / name))
     if not (folder / "config.json").is_file():
         raise CheckpointError(
-            f"The demo model is not where it belongs ({folder}); install orl-chat again."
+            f"The model {name} is not where it belongs ({folder}); install orl-chat again."
         )
-    return ModelFolder(DEMO, folder)
+    return ModelFolder(name, folder)
 
 
 def _repository(repo: str) -> ModelFolder:

@@ -41,6 +41,12 @@ class Outbox:
             self._queue.append(message)
             self._changed.notify()
 
+    def aside(self, message: EngineMessage) -> None:
+        """As `put`, for what is no part of an answer: a step that waits goes on waiting."""
+        with self._changed:
+            self._queue.append(message)
+            self._changed.notify()
+
     def last(self, message: EngineMessage) -> None:
         """As `put`, at an answer's end: its newest step goes first, if it was not sent."""
         with self._changed:

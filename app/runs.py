@@ -35,8 +35,10 @@ def every_run() -> list[RunFolder]:
 
 def find_run(name: str) -> RunFolder:
     """A run by folder or name. Raises RunError."""
-    path = Path(os.path.expanduser(name))
-    run = RunFolder(path if path.is_dir() else paths().runs / name)
+    path, named = Path(os.path.expanduser(name)), paths().runs / name
+    if not path.is_dir() and not named.is_dir():
+        raise RunError(f"There is no run {name!r}; `orl-chat runs` lists them.")
+    run = RunFolder(path if path.is_dir() else named)
     run.info()
     return run
 

@@ -148,17 +148,19 @@ _RANGES = {
 
 RECIPES: dict[str, dict[str, Any]] = {
     "quick": {"updates": 30, "check_every": 5},
-    "normal": {"updates": 100, "check_every": 10},
-    "long": {"updates": 300, "check_every": 25},
+    "normal": {"updates": 100, "check_every": 10, "prompts_per_update": 64},
+    "long": {"updates": 300, "check_every": 25, "prompts_per_update": 64},
 }
 """Recipe name to what it sets. A small set of prompts overfits: quick is the one for it."""
 
 _TUNED_WIDTH = 128
 _RATES: dict[Train, tuple[float, float]] = {
-    "lora": (2e-3, 5e-4),
+    "lora": (1e-3, 3e-4),
     "full": (2e-4, 1e-4),
     "adapter": (0.0, 5e-3),
 }
+_QUICK_LORA = (2e-3, 5e-4)
+"""Thirty updates need larger steps; a hundred keep more of the accuracy with smaller ones."""
 
 
 def recipe(name: str, train: Train, hidden_size: int, **changes: Any) -> FinetuneConfig:
@@ -172,7 +174,8 @@ def recipe(name: str, train: Train, hidden_size: int, **changes: Any) -> Finetun
     """
     if name not in RECIPES:
         raise ValueError(f"the recipe must be one of {', '.join(RECIPES)}, got {name!r}")
-    lr, adapter_lr = (rate * min(1.0, _TUNED_WIDTH / hidden_size) for rate in _RATES[train])
+    rates = _QUICK_LORA if (name, train) == ("quick", "lora") else _RATES[train]
+    lr, adapter_lr = (rate * min(1.0, _TUNED_WIDTH / hidden_size) for rate in rates)
     base = FinetuneConfig(train=train, lr=lr, adapter_lr=adapter_lr)
     return replace(base, **{**RECIPES[name], **changes})
 

@@ -6,6 +6,7 @@ may be slow (it runs programs), so several answers are verified at once.
 
 import hashlib
 import random
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,6 +24,27 @@ VERIFY_AT_ONCE = 8
 
 Check = Callable[[Prompt, str], Verdict]
 """What judges an answer: a `Verifier`, or anything else that is called like one."""
+
+
+class TimedCheck:
+    """A check that knows from when to when it was at work; several threads may ask it at once."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._spans: list[tuple[float, float]] = []
+
+    def __call__(self, prompt: Prompt, text: str) -> Verdict:
+        begin = time.perf_counter()
+        try:
+            return self._check(prompt, text)
+        finally:
+            self._spans.append((begin, time.perf_counter()))
+
+    @property
+    def seconds(self) -> float:
+        """From the first question to the last verdict, since all are asked in a row."""
+        begins, ends = zip(*self._spans, strict=True) if self._spans else ((0.0,), (0.0,))
+        return max(ends) - min(begins)
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ class RunFolder:
     # --- events ------------------------------------------------------------------------------
 
     def events(self) -> list[dict[str, Any]]:
-        """All whole lines; one that a kill cut short is left out."""
+        """All whole lines; one that a kill cut short, or that is no event, is left out."""
         try:
             text = (self.path / "events.jsonl").read_text(encoding="utf-8")
         except OSError:
@@ -182,7 +182,9 @@ class RunFolder:
         found = []
         for line in text.splitlines():
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
+                event = json.loads(line)
+                if isinstance(event, dict) and {"kind", "done"} <= event.keys():
+                    found.append(event)
         return found
 
     def add_event(self, event: dict[str, Any]) -> None:

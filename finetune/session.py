@@ -141,10 +141,12 @@ class Session:
         """Hold the weights against the held-out prompts, and keep them as a checkpoint."""
         event: dict[str, Any] = {"kind": "saved", "done": self.done}
         if self.held:
+            begin = time.perf_counter()
             evaluation = evaluate_prompts(
                 self.trainer.engine, self.held, self.trainer.verifier, self.config
             )
             event = check_event(self.done, evaluation)
+            event["seconds"] = round(time.perf_counter() - begin, 3)
         self._save_checkpoint(event)
         self._note(event)
         self.run.prune(self.config.keep, self._best())
@@ -248,7 +250,9 @@ def update_event(report: Report) -> dict[str, Any]:
         "tokens": report.tokens,
         "skipped": report.skipped,
         "rollout_seconds": round(report.rollout_seconds, 3),
+        "verify_seconds": round(report.verify_seconds, 3),
         "learn_seconds": round(report.learn_seconds, 3),
+        "card": None if report.card is None else asdict(report.card),
         "time": time.time(),
         "samples": [
             {

@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 import torch
 
 from engine.generate import Engine
+from engine.machine.gauges import Reading, gauges_of
 from finetune.adapters import Trainable, prepare
 from finetune.config import FinetuneConfig
 from finetune.losses import Losses, Start, combine, position_terms
 from finetune.optimizer import Optimizer
 from finetune.prompts import Prompt
 from finetune.replay import Row, Sample, pack, replay, select
-from finetune.rollout import Check, Rollout, prompts_of, roll_out
+from finetune.rollout import Check, Rollout, TimedCheck, prompts_of, roll_out
 from finetune.staircase import staircase
 
 RollOut = Callable[..., list[Rollout]]
@@ -60,13 +61,16 @@ class Sums:
 
 @dataclass(frozen=True)
 class Report:
-    """One update in figures. `tpf_steps` is pooled over all answers; seconds are wall time."""
+    """One update in figures. `tpf_steps` is pooled over all answers; seconds are wall time, those
+    of the verifiers a part of the rollout's; `card` is the GPU at its end, its power the mean."""
 
     update: int
     rollouts: tuple[Rollout, ...]
     sums: Sums
     rollout_seconds: float
+    verify_seconds: float
     learn_seconds: float
+    card: Reading | None = None
     skipped: bool = field(default=False)
 
     @property
@@ -113,6 +117,7 @@ class Trainer:
         self.optimizer = Optimizer(self.trainable, config)
         self.row_tokens = config.row_tokens
         self._roll_out = roll_out
+        self._gauges = gauges_of(engine.device)
         self._halved = False
 
     def update(self, number: int) -> Report:
@@ -120,12 +125,13 @@ class Trainer:
 
         Raises OutOfMemoryError, after one retry with half the row.
         """
-        begin = time.perf_counter()
+        begin, check = time.perf_counter(), TimedCheck(self.verifier)
+        mark = None if self._gauges is None else self._gauges.mark()
         chosen = prompts_of(
             number, len(self.prompts), self.config.prompts_per_update, self.config.seed
         )
         rollouts = self._roll_out(
-            self.engine, [self.prompts[i] for i in chosen], self.verifier, self.config, number
+            self.engine, [self.prompts[i] for i in chosen], check, self.config, number
         )
         rolled = time.perf_counter()
         sums = self._learn(self.samples(rollouts, number), number)
@@ -135,7 +141,9 @@ class Trainer:
             rollouts=tuple(rollouts),
             sums=sums,
             rollout_seconds=rolled - begin,
+            verify_seconds=check.seconds,
             learn_seconds=time.perf_counter() - rolled,
+            card=None if self._gauges is None or mark is None else self._gauges.since(mark),
             skipped=not math.isfinite(sums.grad_norm),
         )
 

@@ -159,7 +159,8 @@ def base_address(url: str) -> str:
     """The address up to the version, from what people write. Raises EndpointError."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        usable = parts.scheme in ("http", "https") and parts.hostname is not None
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        usable = usable and url.isprintable() and " " not in url.strip()
     except ValueError:
         usable = False
     if not usable:

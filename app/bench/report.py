@@ -1,8 +1,9 @@
 """Results as text: each figure with its spread, the conditions above it, what counts below it."""
 
 import textwrap
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 from app.bench.compare import Compared, Pairing, Ratio
 from app.bench.conditions import Conditions
@@ -24,25 +25,44 @@ WIDTH = 100
 UNSTEADY = 1.5
 _LABEL = 26
 _COLUMNS = ("p10", "p50", "p90", "peak", "all")
+_COUNTS = ("answers", "tokens", "cut", "steps/block", "edits", "waste")
+_COUNT_WIDTHS = (8, 9, 5, 14, 8, 8)
 
 
-def as_text(result: Result) -> str:
-    """The whole report of a benchmark."""
-    lines = [*describe(result.conditions), *_own_conditions(result.runs), ""]
-    lines.append(f"{'':<{_LABEL}}" + "".join(f"{name:>10}" for name in _COLUMNS))
+@dataclass(frozen=True)
+class _Columns:
+    """How wide the columns of a report's tables are."""
+
+    label: int = _LABEL
+    figure: int = 10
+    counts: tuple[int, ...] = _COUNT_WIDTHS
+
+    @classmethod
+    def within(cls, width: int, labels: Iterable[str]) -> Self:
+        """The usual ones, or the narrowest where those would not fit."""
+        if width >= _LABEL + sum(_COUNT_WIDTHS):
+            return cls()
+        return cls(3 + max(map(len, labels), default=0), 8, (7, 7, 4, 12, 6, 6))
+
+
+def as_text(result: Result, width: int = WIDTH) -> str:
+    """The whole report of a benchmark, for so many columns of text."""
     figures = {run.label: run.figures for run in result.runs}
+    columns = _Columns.within(width, figures)
+    lines = [*describe(result.conditions, width), *_own_conditions(result.runs, columns, width), ""]
+    lines.append(" " * columns.label + "".join(f"{name:>{columns.figure}}" for name in _COLUMNS))
     for name in TITLES:
         if any(name in own.spreads for own in figures.values()):
             lines.append(TITLES[name])
-            lines += [_spread_row(label, name, own) for label, own in figures.items()]
-    lines += ["", *_counts(figures), *_notes(result)]
+            lines += [_spread_row(label, name, own, columns) for label, own in figures.items()]
+    lines += ["", *_counts(figures, columns), *_notes(result, width)]
     return "\n".join(lines)
 
 
 def frontier_text(result: Result) -> str:
     """Accuracy against TPF for rows that differ in their threshold, as a table and a curve."""
     figures = {run.label: run.figures for run in result.runs}
-    lines = [*describe(result.conditions), *_own_conditions(result.runs), ""]
+    lines = [*describe(result.conditions), *_own_conditions(result.runs, _Columns()), ""]
     lines.append(
         f"{'':<{_LABEL}}{'right':>8}  {'95 % interval':<16}{'TPF':>8}{'per step':>10}"
         f"{'tok/s (decode), p50':>22}"
@@ -66,7 +86,7 @@ def _frontier_cells(figures: Figures) -> str:
     return "".join(f"{_number(name, value):>{width}}" for name, value, width in values)
 
 
-def describe(conditions: Conditions) -> list[str]:
+def describe(conditions: Conditions, width: int = WIDTH) -> list[str]:
     """The conditions as a few lines."""
     get = conditions.get
     where = [get("device"), get("card"), get("processor")]
@@ -87,7 +107,7 @@ def describe(conditions: Conditions) -> list[str]:
     return [
         part
         for line in lines
-        for part in textwrap.wrap(_joined(line), WIDTH, subsequent_indent="  ")
+        for part in textwrap.wrap(_joined(line), width, subsequent_indent="  ")
     ]
 
 
@@ -102,10 +122,12 @@ def _asked(conditions: Conditions) -> list[str | None]:
     return parts
 
 
-def _own_conditions(runs: Sequence[Run]) -> list[str]:
-    """A line for each row: what it was decoded with, or which server answered."""
+def _own_conditions(runs: Sequence[Run], columns: _Columns, width: int = WIDTH) -> list[str]:
+    """Of each row: what it was decoded with, or which server answered."""
     told = ((run.label, _told(run.conditions)) for run in runs)
-    return [f"  {label:<{_LABEL - 2}}{text}" for label, text in told if text]
+    lines = (f"  {label:<{columns.label - 2}}{text}" for label, text in told if text)
+    indent = " " * columns.label
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=indent)]
 
 
 def _told(own: Conditions) -> str:
@@ -120,7 +142,7 @@ def _told(own: Conditions) -> str:
             f"threshold {own['threshold']:g}",
             f"editing {'off' if editing is None else f'{editing:g}'}",
             sampling,
-            f"seed {own['seed']}",
+            None if own["seed"] is None else f"seed {own['seed']}",
             f"at most {own['max_new_tokens']} tokens",
             None if own["overlap"] else "no overlap",
         ]
@@ -131,13 +153,14 @@ def _joined(parts: Sequence[Any]) -> str:
     return " · ".join(str(part) for part in parts if part)
 
 
-def _spread_row(label: str, name: str, figures: Figures) -> str:
+def _spread_row(label: str, name: str, figures: Figures, columns: _Columns) -> str:
     spread = figures.spreads.get(name)
-    values = [None] * 5 if spread is None else [*_columns(spread), figures.pooled[name]]
-    return f"  {label:<{_LABEL - 2}}" + "".join(f"{_number(name, v):>10}" for v in values)
+    values = [None] * 5 if spread is None else [*_values(spread), figures.pooled[name]]
+    cells = "".join(f"{_number(name, value):>{columns.figure}}" for value in values)
+    return f"  {label:<{columns.label - 2}}{cells}"
 
 
-def _columns(spread: Spread) -> list[float]:
+def _values(spread: Spread) -> list[float]:
     return [spread.p10, spread.p50, spread.p90, spread.peak]
 
 
@@ -151,17 +174,23 @@ def _number(name: str, value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def _counts(figures: dict[str, Figures]) -> list[str]:
+def _counts(figures: dict[str, Figures], columns: _Columns) -> list[str]:
     verified = any(own.accuracy is not None for own in figures.values())
-    head = f"{'':<{_LABEL}}{'answers':>8}{'tokens':>9}{'cut':>5}{'steps/block':>14}{'edits':>8}"
-    lines = [head + f"{'waste':>8}" + (f"{'right':>8}  95 % interval" if verified else "")]
+    head = " " * columns.label + _cells(_COUNTS, columns)
+    lines = [head + (f"{'right':>8}  95 % interval" if verified else "")]
     for label, own in figures.items():
-        line = (
-            f"{label:<{_LABEL}}{own.answers:>8,}{own.tokens:>9,}{sum(own.cut.values()):>5,}"
-            f"{_steps(own):>14}{_if_steps(own, own.edits):>8}{_if_steps(own, own.waste_tokens):>8}"
-        )
+        counts = (
+            f"{own.answers:,}", f"{own.tokens:,}", f"{sum(own.cut.values()):,}", _steps(own),
+            _if_steps(own, own.edits), _if_steps(own, own.waste_tokens),
+        )  # fmt: skip
+        line = f"{label:<{columns.label}}" + _cells(counts, columns)
         lines.append((line + (_accuracy(own) if verified else "")).rstrip())
     return lines
+
+
+def _cells(texts: Sequence[str], columns: _Columns) -> str:
+    pairs = zip(texts, columns.counts, strict=True)
+    return "".join(f"{text:>{width}}" for text, width in pairs)
 
 
 def _steps(figures: Figures) -> str:
@@ -183,7 +212,7 @@ def _accuracy(figures: Figures) -> str:
     return f"{figures.accuracy.share:>8.1%}  {f'{low:.1%} to {high:.1%}':<16}"
 
 
-def _notes(result: Result) -> list[str]:
+def _notes(result: Result, width: int = WIDTH) -> list[str]:
     notes = ["p10 to peak are over answers; all is pooled. TPF counts every forward after prefill."]
     if any("endpoint" in run.conditions for run in result.runs):
         notes.append(
@@ -201,7 +230,7 @@ def _notes(result: Result) -> list[str]:
         notes.append(f"{untimed} answers were slowed on purpose; their times are not counted.")
     if result.interrupted:
         notes.append("Interrupted: this is what was measured until then.")
-    return ["", *(line for note in notes for line in textwrap.wrap(note, WIDTH))]
+    return ["", *(line for note in notes for line in textwrap.wrap(note, width))]
 
 
 def compared_text(compared: Compared, a: str, b: str) -> str:

@@ -19,7 +19,7 @@ from app.commands.running import CommandError, say
 from app.consent import may_run
 from app.decoding import DEFAULT_PRESET, decode_config
 from app.hub.secret import Secret, without_user
-from app.models import DEMO, ModelFolder
+from app.models import BUILT_IN, ModelFolder
 from app.settings import Settings
 from engine.config import PRESETS
 from finetune.prompts import PromptSet
@@ -118,7 +118,7 @@ def prompts_of(request: Bench, settings: Settings, folder: ModelFolder | None) -
                 f"{request.prompts} cannot be read ({error.strerror}); name a file of prompts."
             ) from error
     else:
-        is_demo = folder is not None and folder.name == DEMO
+        is_demo = folder is not None and folder.name in BUILT_IN
         name = request.set or ("demo" if is_demo else "chat")
         found = load_set(name, offline=settings.offline, endpoint=settings.endpoint)
     warn(PromptSet(found.prompts, found.problems))

@@ -81,6 +81,7 @@ def _figures(
         "kept": report.kept,
         "positions": report.sums.positions,
         "rollout_seconds": report.rollout_seconds,
+        "verify_seconds": report.verify_seconds,
         "learn_seconds": report.learn_seconds,
         "check_seconds": check,
         "total_seconds": seconds * config.updates + check * checks,
@@ -121,9 +122,9 @@ def _peak(engine: "Engine") -> int:
 def _text(figures: dict[str, Any]) -> str:
     minutes = figures["total_seconds"] / 60
     return (
-        f"one update   {figures['rollout_seconds']:.1f} s rollout, "
-        f"{figures['learn_seconds']:.1f} s learning; {figures['kept']} of {figures['answers']} "
-        f"answers kept\n"
+        f"one update   {figures['rollout_seconds']:.1f} s rollout "
+        f"({figures['verify_seconds']:.1f} s of it verifiers), {figures['learn_seconds']:.1f} s "
+        f"learning; {figures['kept']} of {figures['answers']} answers kept\n"
         f"the run      about {minutes:,.0f} min for {figures['updates']} updates with checks\n"
         f"memory       {figures['peak_bytes'] / 1e9:.2f} GB at most, of "
         f"{figures['free_bytes'] / 1e9:.2f} GB that were free ({figures['device']})\n"

@@ -30,16 +30,19 @@ if TYPE_CHECKING:
     from engine.kernels.offline import Compiled
 
 ACTIVATIONS = ("auto", "bf16", "nvfp4")
+RESIDUAL = ("none", "whole", "top-k")
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """A call: the architecture, of activations, tokens of a forward, NVFP4 beside the experts."""
+    """A call: the architecture, of activations, tokens of a forward, NVFP4 beside the experts, and
+    the residual context."""
 
     arch: str
     activations: str = "auto"
     tokens: int = 32
     experts_only: bool = False
+    z: str = "whole"
     as_json: bool = False
 
 
@@ -65,10 +68,11 @@ def _compile(call: Kernels) -> tuple[list["StepKernel"], list["Compiled"]]:
 
     if call.arch not in ARCHITECTURES:
         raise CommandError(f"--arch must be one of {', '.join(ARCHITECTURES)}, got {call.arch}")
-    if call.activations not in ACTIVATIONS:
-        raise CommandError(
-            f"--activations must be one of {', '.join(ACTIVATIONS)}, got {call.activations}"
-        )
+    for name, value, known in (
+        ("--activations", call.activations, ACTIVATIONS), ("--z", call.z, RESIDUAL),
+    ):  # fmt: skip
+        if value not in known:
+            raise CommandError(f"{name} must be one of {', '.join(known)}, got {value}")
     if not 1 <= call.tokens <= 64:
         raise CommandError(f"--tokens must be from 1 to 64 (two blocks), got {call.tokens}")
     capability = ARCHITECTURES[call.arch]
@@ -82,6 +86,7 @@ def _compile(call: Kernels) -> tuple[list["StepKernel"], list["Compiled"]]:
         expected_distinct(MINI, call.tokens),
         rounded,
         packed_linears=not call.experts_only,
+        z=call.z,
     )
     listed = step_kernels(step)
     say(f"Compiling for {call.arch}; this takes a minute or two.")
@@ -123,21 +128,21 @@ def _to_text(
         f"LLaDA2.1-mini on {call.arch}, a forward of {call.tokens} tokens. Bytes and FLOPs are of",
         "all a kernel's launches in a forward; spills and stack are bytes of a thread.",
         "",
-        f"{'part':<14}{'kernel':<32}{'launches':>9}{'registers':>10}{'spills':>7}{'stack':>6}"
+        f"{'part':<18}{'kernel':<32}{'launches':>9}{'registers':>10}{'spills':>7}{'stack':>6}"
         f"{'shared':>8}{'MB':>9}{'GFLOP':>8}  instruction",
     ]
     for kernel, compiled in zip(listed, figures, strict=True):
         lines.append(
-            f"{kernel.part:<14}{kernel.name:<32}{kernel.count:>9}{compiled.registers:>10}{compiled.spills:>7}"
+            f"{kernel.part:<18}{kernel.name:<32}{kernel.count:>9}{compiled.registers:>10}{compiled.spills:>7}"
             f"{compiled.stack:>6}{compiled.shared:>8}{kernel.bytes / 1e6:>9.1f}"
             f"{kernel.flops / 1e9:>8.1f}  {compiled.instruction or '-'}"
         )
-    total = sum(kernel.bytes for kernel in listed)
+    context = [kernel for kernel in listed if kernel.part == "residual context"]
     lines += [
         "",
-        f"Listed: {sum(kernel.count for kernel in listed)} launches and {total / 1e9:.2f} GB a "
-        "step. An expert layer has "
-        f"{sum(k.count for k in listed if k.part == 'expert layer') // _expert_layers()}.",
+        f"Listed: {_totals(listed)} a step. An expert layer has "
+        f"{sum(k.count for k in listed if k.part == 'expert layer') // _expert_layers()} launches.",
+        f"Residual context, for models with an adapter, are {_totals(context)} of these.",
         "",
         *_bounds_table(limits),
         "",
@@ -164,6 +169,11 @@ def _bounds_table(limits: list[Bound]) -> list[str]:
             f"{card:<18}{own[columns[0]].gb_per_s:>6}" + "".join(f"{cell:>14}" for cell in cells)
         )
     return lines
+
+
+def _totals(kernels: Sequence["StepKernel"]) -> str:
+    launches, read = sum(k.count for k in kernels), sum(k.bytes for k in kernels)
+    return f"{launches} launches and {read / 1e9:.2f} GB"
 
 
 def _expert_layers() -> int:

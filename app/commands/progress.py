@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.commands.running import say
@@ -92,9 +92,7 @@ def check_line(event: dict[str, Any]) -> str:
 def summary(run: RunFolder) -> dict[str, Any]:
     """A run in one object, as --json prints it."""
     status, info = seen_status(run), run.info()
-    checks = [event for event in run.events() if event["kind"] == "check"]
-    updates = [event for event in run.events() if event["kind"] == "update"]
-    alarms = [event["text"] for event in run.events() if event["kind"] == "alarm"]
+    checks, updates, alarms = (_whole(run.events(), kind) for kind in ("check", "update", "alarm"))
     best = run.best()
     return {
         "name": run.name,
@@ -110,8 +108,40 @@ def summary(run: RunFolder) -> dict[str, Any]:
         "best": _check_figures(best_check(checks)) if checks else None,
         "checkpoint": None if best is None else str(best),
         "seconds": sum(u["rollout_seconds"] + u["learn_seconds"] for u in updates),
-        "alarms": alarms,
+        "parts": _parts(updates, checks),
+        "card": updates[-1].get("card") if updates else None,
+        "alarms": [event["text"] for event in alarms],
     }
+
+
+_NEEDED = {
+    "check": {"n", "right", "interval", "passes", "tpf", "tpf_steps"},
+    "update": {"rollout_seconds", "learn_seconds"},
+    "alarm": {"text"},
+}
+
+
+def _whole(events: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The events of a kind that have their figures; a folder may be of another version."""
+    return [e for e in events if e["kind"] == kind and _NEEDED[kind] <= e.keys()]
+
+
+def _parts(updates: Sequence[Mapping[str, Any]], checks: Sequence[Mapping[str, Any]]) -> dict:
+    """Seconds of all updates by what they went to, and of the held-out checks. None where a run
+    of an older version did not time that."""
+    verify = _total(updates, "verify_seconds")
+    rollout = sum(update["rollout_seconds"] for update in updates)
+    return {
+        "answers": None if verify is None else rollout - verify,
+        "verifiers": verify,
+        "learning": sum(update["learn_seconds"] for update in updates),
+        "checks": _total(checks, "seconds"),
+    }
+
+
+def _total(events: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [event[name] for event in events if name in event]
+    return sum(values) if len(values) == len(events) else None
 
 
 def _check_figures(event: Mapping[str, Any]) -> dict[str, Any]:

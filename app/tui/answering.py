@@ -118,7 +118,9 @@ class Answering:
 
     def _error(self, error: Error) -> None:
         turn = self.turn
-        if turn is not None and error.id == turn.id:
+        if error.kind == "device":
+            self._card_failed(error)
+        elif turn is not None and error.id == turn.id:
             self._turn_failed(turn, error)
         elif error.kind in ("load", "memory") and not self.engine.usable:
             self.engine = EngineState(Phase.FAILED)
@@ -134,6 +136,15 @@ class Answering:
         else:
             self._end(turn, "error")
             self._tell("The answer could not be finished", error, ("again",))
+
+    def _card_failed(self, error: Error) -> None:
+        """Only a new process can use the card again; the next message starts one, if nobody does
+        before."""
+        self.engine = EngineState(Phase.DEAD)
+        if self.turn is not None and self.turn.sent:
+            self._end(self.turn, "error")
+        self.view.engine_changed()
+        self._tell("The engine cannot go on", error, ("restart",))
 
     def _tell(self, title: str, error: Error, actions: tuple[str, ...] = ()) -> None:
         self.view.problem(Problem.of(title, error, actions))

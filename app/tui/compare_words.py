@@ -12,6 +12,11 @@ from app.tui.panel import Row
 
 Item = Mapping[str, Any]
 KINDS = {"all": "all", "fixed": "only fixed", "broken": "only broken"}
+NONE = {
+    "all": "No prompt was answered by both.",
+    "fixed": "No answer was wrong before and is right now.",
+    "broken": "No answer was right before and is wrong now.",
+}
 COLUMNS = ("right", "TPF", "95 % interval", "tok/s", "tokens", "steps/block")
 WIDTHS = (9, 8, 18, 9, 9, 13)
 

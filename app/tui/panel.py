@@ -1,8 +1,11 @@
 """What the Live panel says, as rows of spans (a text and the name of its look). No screen here."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from app.text import printable
 from app.tui import heat
-from app.tui.figures import NOTHING, count, duration, rate, ratio, size
+from app.tui.figures import NOTHING, count, duration, number, rate, ratio, size
 from app.tui.live import Live, Rates, final_rates
 from app.tui.slots import Span
 from app.tui.spark import meter, spark
@@ -107,15 +110,25 @@ def device_rows(engine: EngineState) -> list[Row]:
     if gpu is None:
         memory = engine.ready.memory if engine.ready is not None else 0
         return [GAP, _row("memory", size(memory))] if memory else []
-    found: list[Row] = []
-    if gpu.memory_used is not None and gpu.memory_total:
-        found.append(_row("VRAM", f"{gpu.memory_used / 1e9:.1f} / {size(gpu.memory_total)}"))
-    units = ((gpu.utilisation, "%"), (gpu.power_watts, "W"), (gpu.temperature_c, "°C"))
-    if facts := [f"{value:.0f} {unit}" for value, unit in units if value is not None]:
-        found.append(_row("GPU", "  ".join(facts)))
-    if gpu.throttle:
-        found.append([("throttled".ljust(LABEL), "label"), (printable(gpu.throttle), "warning")])
+    found = card_rows(vars(gpu), LABEL)
     return [GAP, *found] if found else []
+
+
+def card_rows(card: Mapping[str, Any], label: int) -> list[Row]:
+    """A card's figures by the names of `Gpu`, behind labels of that width; none where there are
+    none, or not such."""
+    found: list[Row] = []
+    used, total = number(card, "memory_used"), number(card, "memory_total")
+    if used is not None and total:
+        memory = f"{used / 1e9:.1f} / {size(total)}"
+        found.append([("VRAM".ljust(label), "label"), (memory, "value")])
+    units = (("utilisation", "%"), ("power_watts", "W"), ("temperature_c", "°C"))
+    values = ((number(card, name), unit) for name, unit in units)
+    if facts := [f"{value:.0f} {unit}" for value, unit in values if value is not None]:
+        found.append([("GPU".ljust(label), "label"), ("  ".join(facts), "value")])
+    if throttle := card.get("throttle"):
+        found.append([("throttled".ljust(label), "label"), (printable(str(throttle)), "warning")])
+    return found
 
 
 def _before(before: Turn | None) -> list[Row]:

@@ -1,9 +1,13 @@
 """Recordings of the window's answers: made when one ends, found again when somebody asks for it."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from app.answer_traces import AnswerTraces
 from app.paths import paths
 from app.protocol import Chat, Ready
 from app.store import Store
+from app.store_rows import Message
 from app.store_schema import StoreError
 from app.trace import RecordedAnswer, TraceError, read_recording, with_steps
 from app.tui.conversation import Conversation, Entry
@@ -31,10 +35,19 @@ class Recordings:
         """An answer as a film: that of `turn` as far as it has come, any other from the disk. None
         where nothing was recorded, or is kept no more."""
         if turn is not None and turn.answer is answer:
-            recorded = _so_far(turn)
-            return Film.of(recorded, ready) if recorded.messages else None
-        trace = (answer.stats or {}).get("trace")
-        path = None if talk.id is None else self._traces.find(talk.id, trace)
+            return _film_so_far(turn, ready)
+        return None if talk.id is None else self._on_disk(talk.id, answer.stats)
+
+    def stored_film(self, message: Message, turn: Turn | None, ready: Ready | None) -> Film | None:
+        """As `film`, of an answer as the store has it; `turn` is the newest that ended, whose file
+        may not be there yet."""
+        stats = message.stats or {}
+        if turn is not None and turn.id == stats.get("trace"):
+            return _film_so_far(turn, ready)
+        return self._on_disk(message.chat_id, stats)
+
+    def _on_disk(self, chat_id: int, stats: Mapping[str, Any] | None) -> Film | None:
+        path = self._traces.find(chat_id, (stats or {}).get("trace"))
         if path is None:
             return None
         try:
@@ -52,6 +65,11 @@ class Recordings:
             self._traces.prune(self._store.chat_ids())
         except StoreError:
             return
+
+
+def _film_so_far(turn: Turn, ready: Ready | None) -> Film | None:
+    recorded = _so_far(turn)
+    return Film.of(recorded, ready) if recorded.messages else None
 
 
 def _so_far(turn: Turn) -> RecordedAnswer:

@@ -13,12 +13,12 @@ from rich.cells import set_cell_size
 from app.run_watch import Event, RunWatch, best_checks
 from app.text import printable
 from app.tui.figures import NOTHING, count, duration, number, ratio, size
-from app.tui.panel import Row
+from app.tui.panel import Row, card_rows
+from app.tui.run_pace import RECENT, Pace, summed
 from app.tui.spark import meter
+from finetune.runs import Status
 
 LABEL = 21
-RECENT = 10
-"""Updates over which a pace is averaged."""
 FULL_SECONDS = 60.0
 STATES = {
     "new": "not begun",
@@ -79,8 +79,8 @@ def health_rows(watch: RunWatch) -> list[Row]:
     answers = number(last, "answers")
     recent = updates[-RECENT:]
     asked, missed = (
-        _sum(recent, "prompts"),
-        _sum(recent, "prompts") - _sum(recent, "prompts_passed"),
+        summed(recent, "prompts"),
+        summed(recent, "prompts") - summed(recent, "prompts_passed"),
     )
     kept = f"{_count(last, 'kept')} of {_count(last, 'answers')}"
     losses = "  ".join(_short(number(last, name)) for name in ("prediction", "aec", "anchor"))
@@ -112,29 +112,17 @@ def now_rows(watch: RunWatch, width: int, now: float, memory: int | None) -> lis
             (empty, "rest"), (f" {share(done, of)}", "value"),
         ],
     ]  # fmt: skip
-    pace = _pace(watch.of("update"))
-    if pace is not None:
-        rolling, learning = pace
-        rows.append(
-            _row(
-                "an update",
-                f"{duration(rolling + learning)} ({duration(rolling)} answers)",
-            )
-        )
-        if status.alive and status.state == "running":
-            left = (rolling + learning) * (status.updates - done)
-            ends = time.strftime("%H:%M", time.localtime(now + left))
-            rows.append(_row("left", f"{duration(left)}, ends about {ends}"))
+    if (pace := Pace.of(watch)) is not None:
+        rows += _pace_rows(pace, status, now)
     start, best = best_checks(watch)
     rows.append(_row("held out, start", f"{passed(start)}  TPF {tpf(start)}"))
     if best is not None:
         at = f" at {_count(best, 'done')}"
         rows.append(_row("held out, best", f"{passed(best)}  TPF {tpf(best)}{at}"))
-    facts = [f"disk {size(watch.size)}"]
+    rows.append(_row("disk", size(watch.size)))
     if memory is not None:
-        facts.append(f"memory {size(memory)}")
-    rows.append(_row("takes", ", ".join(facts)))
-    return rows
+        rows.append(_row("memory", size(memory)))
+    return rows + _card_rows(watch)
 
 
 def notice(watch: RunWatch) -> str:
@@ -202,16 +190,28 @@ def _waiting(watch: RunWatch) -> str:
     return "Loading, and the first check on held-out prompts."
 
 
-def _pace(updates: Sequence[Event]) -> tuple[float, float] | None:
-    last = updates[-RECENT:]
-    if not last:
-        return None
-    a, b = (_sum(last, name) / len(last) for name in ("rollout_seconds", "learn_seconds"))
-    return a, b
+def _pace_rows(pace: Pace, status: Status, now: float) -> list[Row]:
+    """What an update takes, part by part, and when the run will be over."""
+    if pace.verify is None:
+        rows = [_row("an update", f"{duration(pace.update)} ({duration(pace.rollout)} answers)")]
+    else:
+        parts = (pace.rollout - pace.verify, pace.verify, pace.learn)
+        rows = [
+            _row("an update", duration(pace.update)),
+            _row("answer+verify+learn", ", ".join(duration(max(0.0, part)) for part in parts)),
+        ]
+    if status.alive and status.state == "running":
+        left = pace.left(status.update, status.updates)
+        ends = time.strftime("%H:%M", time.localtime(now + left))
+        rows.append(_row("left", f"{duration(left)}, ends {ends}"))
+    return rows
 
 
-def _sum(events: Sequence[Event], name: str) -> float:
-    return sum(number(event, name) or 0.0 for event in events)
+def _card_rows(watch: RunWatch) -> list[Row]:
+    """The card at the end of the last update, its power the mean over it; nothing without one."""
+    updates = watch.of("update")
+    card = updates[-1].get("card") if updates else None
+    return card_rows(card, LABEL) if isinstance(card, Mapping) else []
 
 
 def _mean(update: Event) -> float | None:

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.models import BUILT_IN
 from app.protocol import Ready
 from app.tui.figures import size
 from app.tui.state import EngineState
@@ -62,7 +63,7 @@ def _gpu_names(folder: Path) -> tuple[str, ...]:
 
 def is_demo(ready: Ready) -> bool:
     """Whether the model is the small one that comes with the program."""
-    return ready.model.lower() == "demo"
+    return ready.model in BUILT_IN
 
 
 def machine_words(machine: Machine, ready: Ready | None) -> str:

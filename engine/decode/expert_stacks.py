@@ -1,16 +1,18 @@
 """A layer's experts as the kernels take them, whatever form their weights have.
 
-A packed shared expert of the routed ones' size is computed as one of them, which every token has
-chosen: its launches are then theirs. Where its weights are plain, adapted by LoRA, or take an input
-rounded against another scale, it stays a layer of its own.
+A shared expert of the routed ones' size and form is computed as one of them, which every token has
+chosen: its launches are then theirs. Where its weights are of another form, adapted by LoRA, or
+take an input rounded against another scale, it stays a layer of its own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.kernels.expert_memory import ExpertWeights, SharedExpert
+from engine.model.layers import Linear
 from engine.model.moe import MoE
 from engine.model.quantised import NVFP4Experts, NVFP4Linear
 
@@ -56,20 +58,40 @@ def joined_shared(module: MoE) -> SharedExpert | None:
     """The shared expert as one of the routed ones, where it can be."""
     experts: torch.nn.Module = module.experts
     shared = _packed_shared(module)
-    if shared is None or not isinstance(experts, NVFP4Experts):
+    if not isinstance(experts, NVFP4Experts):
+        return _joined_plain(module)
+    if shared is None or not _rounds_alike(experts, shared):
         return None
-    gate, up, down = shared
-    # Without the first dimension, that of experts, and for gate and up half the rows.
-    alike = (
-        down.packed.shape == experts.down.shape[1:]
-        and gate.packed.shape == up.packed.shape
-        and gate.packed.shape[1:] == experts.gate_up.shape[2:]
-        and 2 * gate.packed.shape[0] == experts.gate_up.shape[1]
-    )
-    if not (alike and _rounds_alike(experts, shared)):
+    if not _alike([one.packed for one in shared], experts.gate_up, experts.down):
         return None
     parts = (part for one in shared for part in (one.packed, one.scales.view(torch.uint8)))
     return SharedExpert(*parts)
+
+
+def _joined_plain(module: MoE) -> SharedExpert | None:
+    mlp, experts = module.shared_experts, module.experts
+    if mlp is None:
+        return None
+    weights = [
+        part.weight
+        for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        if isinstance(part, Linear) and part.weight.dtype == experts.down.dtype
+    ]
+    if len(weights) < 3 or not _alike(weights, experts.gate_up, experts.down):
+        return None
+    return SharedExpert(*(weight for weight in weights for _ in range(2)))
+
+
+def _alike(shared: Sequence[Tensor], gate_up: Tensor, down: Tensor) -> bool:
+    """Whether gate, up and down have the shapes of one of the stacks' matrices."""
+    own_gate, own_up, own_down = (part.shape for part in shared)
+    # Without the first dimension, that of experts, and for gate and up half the rows.
+    return (
+        own_down == down.shape[1:]
+        and own_gate == own_up
+        and own_gate[1:] == gate_up.shape[2:]
+        and 2 * own_gate[0] == gate_up.shape[1]
+    )
 
 
 def _packed_shared(module: MoE) -> tuple[NVFP4Linear, NVFP4Linear, NVFP4Linear] | None:

@@ -17,15 +17,22 @@ from engine.decode.expert_stacks import expert_stacks, joined_shared
 from engine.kernels import triton_attention, triton_norm, triton_qkv, triton_router
 from engine.kernels.expert_memory import Buffers, SharedExpert
 from engine.kernels.launch import Launch
-from engine.kernels.plans import Capability, expert_plan, joins_shared, linear_plan
+from engine.kernels.plans import (
+    Capability,
+    expert_plan,
+    has_fp4_units,
+    linear_plan,
+)
+from engine.kernels.tiling import PER_SCALE
 from engine.kernels.triton_experts import expert_launches
-from engine.kernels.triton_linear import linear_launches
+from engine.kernels.triton_linear import linear_launch
 from engine.kernels.triton_norm import Pairs
 from engine.kernels.triton_pointwise import activate_launch, add_scaled_launch, embed_launch
+from engine.kernels.triton_round import Rounded, Rounding, round_launch
 from engine.model.layers import MLP, RMSNorm
 from engine.model.lora import LoRALinear
 from engine.model.moe import MoE
-from engine.model.quantised import NVFP4Experts, NVFP4Linear
+from engine.model.quantised import NVFP4Linear
 from engine.model.residual import ResidualAdapter
 from engine.model.transformer import Layer, LLaDA2Model
 
@@ -92,15 +99,19 @@ class ForwardLaunches:
         for index, layer in enumerate(model.model.layers):
             assert isinstance(layer, Layer)
             part: Part = "expert layer" if isinstance(layer.mlp, MoE) else "dense layer"
-            yield part, self._norm(layer.input_layernorm, x, normed, added)
-            for launch in self._attention(layer, index, shared, scratch, normed, context):
+            rounding, launches = self._attention(layer, index, shared, scratch, normed, context)
+            yield part, self._norm(layer.input_layernorm, x, normed, added, rounding)
+            for launch in launches:
                 yield part, launch
-            yield part, self._norm(layer.post_attention_layernorm, x, normed, (context,))
-            added, own = self._mlp(layer.mlp, normed)
-            for launch in own:
+            added, rounding, launches = self._mlp(layer.mlp, normed)
+            norm = layer.post_attention_layernorm
+            # The router reads what is not rounded.
+            yield part, self._norm(norm, x, normed, (context,), rounding, keep=True)
+            for launch in launches:
                 yield part, launch
-        yield "once", self._norm(model.model.norm, x, normed, added)
-        for launch in self._linear("head", model.lm_head, normed, logits):
+        rounding = self._rounding(model.lm_head, x)
+        yield "once", self._norm(model.model.norm, x, normed, added, rounding)
+        for launch in self._linear("head", model.lm_head, normed, logits, rounding):
             yield "once", launch
 
     def adapter(self, module: ResidualAdapter, z: Tensor, out: Tensor) -> list[Launch]:
@@ -108,7 +119,7 @@ class ForwardLaunches:
         launches, x = [], z
         if module.norm is not None:
             x = self._new(z.shape[1])
-            launches.append(self._norm(module.norm, z, x, ()))
+            launches.append(self._norm(module.norm, z, x, (), None))
         if module.up_proj is not None:
             width = module.up_proj.weight.shape[0]
             up, hidden, gate = self._new(width), self._new(width), None
@@ -124,49 +135,72 @@ class ForwardLaunches:
         kind = self._dtype if dtype is None else dtype
         return torch.empty(self._rows, *columns, dtype=kind, device=self._device)
 
-    def _norm(self, module: RMSNorm, x: Tensor, out: Tensor, added: tuple[Added, ...]) -> Launch:
-        """The norm of x + added, and the sum back into x."""
+    def _norm(
+        self, module: RMSNorm, x: Tensor, out: Tensor, added: tuple[Added, ...],
+        rounding: Rounding | None, *, keep: bool = False,
+    ) -> Launch:  # fmt: skip
+        """The norm of x + added, and the sum back into x. What is rounded is not written to `out`
+        unless `keep`."""
         first, second = (*added, None, None)[:2]
         assert not isinstance(second, Pairs)
         total = None if first is None else x
         return triton_norm.norm_launch(
-            x, module.weight, module.eps, out, added=first, also=second, total=total
-        )
+            x, module.weight, module.eps, out, added=first, also=second, total=total,
+            rounding=rounding, keep=keep or rounding is None,
+        )  # fmt: skip
+
+    def _rounding(self, module: nn.Module, like: Tensor) -> Rounding | None:
+        """To what the input of a linear layer is to be rounded, if it is, by what makes it."""
+        if not isinstance(module, NVFP4Linear) or not module.quantize_inputs:
+            return None
+        if module.input_scale is None:
+            return None
+        native = has_fp4_units(self._capability)
+        into = Rounded.empty(self._rows, module.in_features, like, native=native)
+        return Rounding(module.input_scale, into)
 
     def _attention(
         self, layer: Layer, index: int, shared: Shared, scratch: triton_attention.Scratch,
         x: Tensor, out: Tensor,
-    ) -> Iterator[Launch]:  # fmt: skip
+    ) -> tuple[Rounding | None, list[Launch]]:  # fmt: skip
+        """To what x is to be rounded, and what computes out."""
         module, config = layer.attention, self._config
         heads, size = config.num_attention_heads, config.head_dim
         qkv, mixed = self._new(config.qkv_size), self._new(heads * size)
         q = mixed.new_empty(heads, self._rows, size)
         keys, values = shared.keys[index], shared.values[index]
-        yield from self._linear("qkv", module.query_key_value, x, qkv)
-        yield triton_qkv.store_launch(
+        rounding = self._rounding(module.query_key_value, x)
+        *launches, product = self._linear("qkv", module.query_key_value, x, qkv, rounding)
+        store = triton_qkv.store_launch(
             qkv, module.query_layernorm.weight, module.key_layernorm.weight, shared.cos, shared.sin,
             shared.start, keys, values, q, eps=module.eps,
         )  # fmt: skip
-        yield from triton_attention.open_launches(
-            q, keys, values, shared.start, scratch, mixed, block_length=shared.tokens.shape[1]
-        )
-        yield from self._linear("attention_dense", module.dense, mixed, out)
+        launches += triton_qkv.split_linear_launches(product, store)
+        # A scale's codes must not be of two heads.
+        narrow = self._rounding(module.dense, x) if size % PER_SCALE == 0 else None
+        attention = triton_attention.open_launch(
+            q, keys, values, shared.start, scratch, mixed, block_length=shared.tokens.shape[1],
+            rounding=narrow,
+        )  # fmt: skip
+        dense = self._linear("attention_dense", module.dense, mixed, out, narrow)
+        return rounding, [*launches, attention, *dense]
 
-    def _mlp(self, module: nn.Module, x: Tensor) -> tuple[tuple[Added, ...], list[Launch]]:
-        """What is to be added to the hidden state (their sum is), and what computes it."""
+    def _mlp(
+        self, module: nn.Module, x: Tensor
+    ) -> tuple[tuple[Added, ...], Rounding | None, list[Launch]]:
+        """What is to be added to the hidden state (their sum is), to what x is to be rounded, and
+        what computes it."""
         if isinstance(module, MLP):
             out = self._new(x.shape[1])
-            return (out,), list(self._dense("mlp", module, x, out))
+            return (out,), None, list(self._dense("mlp", module, x, out))
         assert isinstance(module, MoE)
-        experts: nn.Module = module.experts
-        rounded = isinstance(experts, NVFP4Experts) and experts.quantize_inputs
-        joins = joins_shared(self._capability, rounded=rounded)
-        beside = joined_shared(module) if joins else None
-        pairs, launches = self._routed(module, x, beside)
+        beside = joined_shared(module)
+        pairs, rounding, launches = self._routed(module, x, beside)
         if module.shared_experts is None or beside is not None:
-            return (pairs,), launches
+            return (pairs,), rounding, launches
         out = self._new(x.shape[1])
-        return (pairs, out), launches + list(self._dense("shared", module.shared_experts, x, out))
+        launches += self._dense("shared", module.shared_experts, x, out)
+        return (pairs, out), rounding, launches
 
     def _dense(self, label: str, module: MLP, x: Tensor, out: Tensor) -> Iterator[Launch]:
         width = _outputs(module.gate_proj)
@@ -178,40 +212,41 @@ class ForwardLaunches:
 
     def _routed(
         self, module: MoE, x: Tensor, beside: SharedExpert | None
-    ) -> tuple[Pairs, list[Launch]]:
+    ) -> tuple[Pairs, Rounding | None, list[Launch]]:
         """The router, and its experts' products (with those of the shared one, where it is laid
-        out beside them), not yet summed."""
+        out beside them), not yet summed; x is to be rounded as is said."""
         config = self._config
         top_k = config.num_experts_per_tok + (beside is not None)
         ids = self._new(top_k, dtype=torch.int64)
         weights = self._new(top_k, dtype=torch.float32)
-        parts = torch.empty(
-            triton_router.PARTS, self._rows, config.num_experts, device=self._device
-        )
-        launches = triton_router.route_launches(
-            x, module.gate.weight, module.gate.expert_bias, parts, ids, weights,
-            n_group=config.n_group, topk_group=config.topk_group,
-            scale=config.routed_scaling_factor, joined=beside is not None,
-        )  # fmt: skip
         stacks = expert_stacks(module, joined=beside is not None)
+        scaled, width = stacks.x_scale is not None, config.moe_intermediate_size
         plan = expert_plan(
             self._capability, None if stacks.packed else self._dtype, self._rows * top_k,
-            config.num_experts, rounded=stacks.x_scale is not None,
+            config.num_experts, rounded=scaled, joined=beside is not None,
         )  # fmt: skip
-        width = config.moe_intermediate_size
-        buffers = Buffers.empty(
-            x, top_k, config.num_experts + (beside is not None), width, plan,
-            scaled=stacks.x_scale is not None,
+        experts = config.num_experts + (beside is not None)
+        buffers = Buffers.empty(x, top_k, experts, width, plan, scaled=scaled)
+        route = triton_router.route_launch(
+            x, module.gate.weight, module.gate.expert_bias, ids, weights, n_group=config.n_group,
+            topk_group=config.topk_group, scale=config.routed_scaling_factor,
+            joined=beside is not None, slots=buffers.slots,
         )  # fmt: skip
-        launches += expert_launches(
-            x, ids, weights, stacks.gate_up, stacks.down, plan, None, packed=stacks.packed,
-            width=width, x_scale=stacks.x_scale, h_scale=stacks.h_scale, buffers=buffers,
-            beside=beside,
+        products = expert_launches(
+            x, stacks.gate_up, stacks.down, plan, buffers, packed=stacks.packed, width=width,
+            x_scale=stacks.x_scale, h_scale=stacks.h_scale, beside=beside,
         )  # fmt: skip
-        return Pairs(buffers.rows, weights, beside is not None), launches
+        rounding = None
+        if stacks.x_scale is not None and buffers.x is not None:
+            rounding = Rounding(stacks.x_scale, buffers.x)
+        return Pairs(buffers.rows, weights, beside is not None), rounding, [route, *products]
 
-    def _linear(self, label: str, module: nn.Module, x: Tensor, out: Tensor) -> Iterator[Launch]:
-        """out = module(x), for any linear layer there is; `label` goes before the names."""
+    def _linear(
+        self, label: str, module: nn.Module, x: Tensor, out: Tensor,
+        rounding: Rounding | None = None,
+    ) -> Iterator[Launch]:  # fmt: skip
+        """out = module(x), for any linear layer there is; `label` goes before the names. With
+        `rounding`, to which x has been rounded before."""
         if isinstance(module, LoRALinear):
             yield from self._linear(label, module.base, x, out)
             low, term = self._new(module.lora_A.out_features), self._new(out.shape[1])
@@ -221,18 +256,19 @@ class ForwardLaunches:
             return
         rows = out.shape[1]
         if isinstance(module, NVFP4Linear):
-            scale = module.input_scale if module.quantize_inputs else None
-            plan = linear_plan(self._capability, None, self._rows, rows, rounded=scale is not None)
-            launches = linear_launches(
+            own = rounding or self._rounding(module, x)
+            plan = linear_plan(self._capability, None, self._rows, rows, rounded=own is not None)
+            if own is not None and rounding is None:
+                yield replace(round_launch(x, own.scale, own.into), name=f"{label}_round")
+            product = linear_launch(
                 x, module.packed, plan, out, scales=module.scales.view(torch.uint8),
-                alpha=module.alpha, x_scale=scale,
+                alpha=module.alpha, rounding=own,
             )  # fmt: skip
         else:
             assert isinstance(module, nn.Linear)
             plan = linear_plan(self._capability, self._dtype, self._rows, rows)
-            launches = linear_launches(x, module.weight, plan, out)
-        for launch in launches:
-            yield replace(launch, name=f"{label}_{launch.name}")
+            product = linear_launch(x, module.weight, plan, out)
+        yield replace(product, name=f"{label}_{product.name}")
 
 
 def _outputs(module: nn.Module) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.config import DecodeConfig, ModelConfig
 from engine.decode.forward_launches import ForwardLaunches, Part, Shared
-from engine.kernels.bounds import CONTEXT
+from engine.kernels.bounds import CONTEXT, TOP_K
 from engine.kernels.launch import Launch
 from engine.kernels.loop_state import LoopState, Mailbox
 from engine.kernels.plans import Capability
@@ -23,6 +23,7 @@ from engine.kernels.triton_soft import SoftEmbedding
 from engine.kernels.triton_unmask import BlockRules
 from engine.model.moe import MoE
 from engine.model.quantised import NVFP4Experts, NVFP4Linear, packed_modules
+from engine.model.residual import ResidualAdapter
 from engine.model.tiles import tile_weights
 from engine.model.transformer import LLaDA2Model
 
@@ -35,7 +36,8 @@ class Step:
 
     `packed_linears`: attention, shared experts and dense layers are NVFP4 as the routed experts
     are; the head then too where `packed_head`. `rounded`: activations are NVFP4 as well (W4A4).
-    `tiles`: packed weights lie as the kernels read them best.
+    `tiles`: packed weights lie as the kernels read them best. `z`: the residual context, "none",
+    "whole" (over the vocabulary) or "top-k", with the adapter that finetuning makes.
     """
 
     config: ModelConfig
@@ -47,6 +49,7 @@ class Step:
     packed_head: bool = False
     packed_experts: bool = True
     tiles: bool = True
+    z: str = "none"
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,8 @@ def expected_distinct(config: ModelConfig, tokens: int) -> float:
 
 
 def step_kernels(step: Step) -> list[StepKernel]:
-    """Of a greedy step, in the order of their first launch: the forward, its predictions and its
-    decisions. Residual context, which needs an adapter, is `residual_kernels`."""
+    """Of a greedy step, in the order of their first launch: the forward, its predictions, its
+    decisions, and the residual context for the next one."""
     listed: dict[tuple[Part, str], StepKernel] = {}
     for part, launch in _launches(step):
         key = part, launch.name
@@ -89,18 +92,6 @@ def step_kernels(step: Step) -> list[StepKernel]:
             )  # fmt: skip
         listed[key] = one
     return list(listed.values())
-
-
-def residual_kernels(step: Step, top_k: int | None) -> list[StepKernel]:
-    """Of z for a block, over the whole vocabulary or the `top_k` likeliest tokens; without g."""
-    config = step.config
-    table = _meta(config.vocab_size, config.hidden_size)
-    soft = SoftEmbedding(_BLOCK, table, top_k=top_k, mask_id=0, dtype=torch.bfloat16)
-    sums = _meta(_BLOCK, dtype=torch.float32)
-    launches = soft.launches(_meta(_BLOCK, config.vocab_size), sums, sums)
-    return [
-        StepKernel("residual context", one.name, one, 1, _moved(step, one), 0.0) for one in launches
-    ]
 
 
 def _meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
@@ -135,10 +126,11 @@ def _launches(step: Step) -> Iterator[tuple[Part, Launch]]:
     state = LoopState.empty(_BLOCK, torch.device("meta"))
     cache = (config.num_key_value_heads, CONTEXT + rows, config.head_dim)
     layers = range(config.num_hidden_layers)
+    residual = None if step.z == "none" else _meta(_BLOCK, config.hidden_size)
     cos, sin = (_meta(CONTEXT + rows, config.rotary_dim) for _ in range(2))
     shared = Shared(
         state.tokens, state.undecided, state.states, state.flag("start"),
-        [_meta(*cache) for _ in layers], [_meta(*cache) for _ in layers], cos, sin, None,
+        [_meta(*cache) for _ in layers], [_meta(*cache) for _ in layers], cos, sin, residual,
     )  # fmt: skip
     logits = _meta(rows, config.vocab_size)
     model = blank_model(step)
@@ -149,10 +141,26 @@ def _launches(step: Step) -> Iterator[tuple[Part, Launch]]:
         yield "once", launch
     rules = BlockRules.of(greedy, (), 0, torch.device("meta"), 8)
     mailbox = Mailbox.empty(_BLOCK, _BLOCK, pinned=False)
-    yield "once", advance_launch(state, mailbox, rules, residual=False)
+    yield "once", advance_launch(state, mailbox, rules, residual=residual is not None)
+    if residual is not None:
+        yield from _residual(step, model, residual)
 
 
-# Of these only rows are read or written, as many as there are tokens.
+def _residual(step: Step, model: LLaDA2Model, out: Tensor) -> Iterator[tuple[Part, Launch]]:
+    """z for a block, and what the adapter makes of it."""
+    config, table = step.config, model.embedding_table
+    top_k = TOP_K if step.z == "top-k" else None
+    soft = SoftEmbedding(_BLOCK, table, top_k=top_k, mask_id=0, dtype=table.dtype)
+    sums = _meta(_BLOCK, dtype=torch.float32)
+    with torch.device("meta"):
+        adapter = ResidualAdapter(config.hidden_size, config.hidden_size, config.rms_norm_eps)
+    launches = soft.launches(_meta(_BLOCK, config.vocab_size), sums, sums)
+    forward = ForwardLaunches(model, _BLOCK, step.capability)
+    for launch in launches + forward.adapter(adapter.to(table.dtype), soft.out, out):
+        yield "residual context", launch
+
+
+# Of these only rows are read or written, as many as there are tokens; by how a name begins.
 _BY_ROW = {"qkv": ("keys", "values", "cos", "sin"), "embed": ("table",), "soft_gather": ("table",)}
 
 
@@ -160,7 +168,7 @@ def _moved(step: Step, launch: Launch) -> float:
     """Bytes that a launch must move: its tensors, each once; of a stack of experts those met."""
     if launch.name == "advance":
         return 0.0  # some numbers
-    spared = _BY_ROW.get(launch.name, ())
+    spared = next((own for name, own in _BY_ROW.items() if launch.name.startswith(name)), ())
     seen: dict[int, float] = {}
     for name, value in launch.arguments.items():
         if isinstance(value, Tensor) and name not in spared:
@@ -180,6 +188,10 @@ def _multiplied(step: Step, launch: Launch) -> float:
         return 4.0 * pairs * sizes["I"] * sizes["K"]
     if launch.name.startswith("expert_down"):
         return 2.0 * pairs * sizes["N"] * sizes["K"]
+    if launch.name == "router":
+        return 2.0 * step.tokens * sizes["EXPERTS"] * sizes["SIZE"]
+    if launch.name == "soft_mix":
+        return 2.0 * _BLOCK * step.config.vocab_size * sizes["SIZE"]
     if launch.name == "attention":
         heads = step.config.num_attention_heads
         return 4.0 * heads * step.tokens * (CONTEXT + step.tokens) * step.config.head_dim

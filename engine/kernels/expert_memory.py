@@ -8,7 +8,8 @@ from torch import Tensor
 from engine.kernels import tiling
 from engine.kernels.plans import Plan
 from engine.kernels.tiling import PER_BYTE, PER_SCALE, Layout
-from engine.kernels.triton_slots import Rounded, Slots
+from engine.kernels.triton_round import Rounded
+from engine.kernels.triton_slots import Slots
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,14 @@ def _type(value: Any) -> str:
 
 def compile_launch(launch: Launch, arch: str) -> Compiled:
     """Compile `launch` for `arch` (a key of ARCHITECTURES). Raises what Triton raises."""
+    ptx, shared = compile_ptx(launch, arch)
+    products = sorted({name.replace(".aligned", "") for name in _PRODUCTS.findall(ptx)})
+    registers, spills, stack = assemble(ptx, arch)
+    return Compiled(" ".join(products), registers, spills, stack, shared)
+
+
+def compile_ptx(launch: Launch, arch: str) -> tuple[str, int]:
+    """A launch's PTX for `arch`, and the bytes of shared memory of a program."""
     major, minor = ARCHITECTURES[arch]
     types, divisible = signature(launch)
     source = ASTSource(
@@ -103,10 +111,7 @@ def compile_launch(launch: Launch, arch: str) -> Compiled:
     )
     options = {"num_warps": launch.warps, "num_stages": launch.stages}
     result = triton.compile(source, GPUTarget("cuda", 10 * major + minor, 32), options)
-    ptx = result.asm["ptx"]
-    products = sorted({name.replace(".aligned", "") for name in _PRODUCTS.findall(ptx)})
-    registers, spills, stack = assemble(ptx, arch)
-    return Compiled(" ".join(products), registers, spills, stack, result.metadata.shared)
+    return result.asm["ptx"], result.metadata.shared
 
 
 def assemble(ptx: str, arch: str) -> tuple[int, int, int]:

@@ -59,26 +59,23 @@ def expert_plan(
     experts: int,
     *,
     rounded: bool = False,
+    joined: bool = False,
 ) -> Plan:
-    """For `pairs` pairs among `experts` experts; `rounded`: the activations are NVFP4 too."""
+    """For `pairs` pairs among `experts` experts; `rounded`: the activations are NVFP4 too;
+    `joined`: a shared expert that lies elsewhere is among them."""
     native = rounded and dtype is None and has_fp4_units(capability)
     rows = 8 if native and capability[0] == 12 else 16
     if pairs > 4 * experts:
         rows = 32
     tile = expert_tile(capability, dtype)
     # Triton 3.6 aborts on sm_100 where two products share an operand's scales. Gate and up spilled
-    # there with four warps on FP4 units, and with eight on decoded weights.
+    # there with four warps on FP4 units or where weights are read from two places, and with eight
+    # on decoded weights from one.
     tcgen05 = capability[0] in (10, 11)
     warps = warps_for(tile, dtype, native=native)
     if tcgen05 and dtype is None:
-        warps = 8 if native else 4
+        warps = 8 if native or joined else 4
     return Plan(tile, rows, warps, 3, native, together=not tcgen05)
-
-
-def joins_shared(capability: Capability, *, rounded: bool) -> bool:
-    """Whether the shared expert is computed among the routed ones. On sm_100 the kernels of decoded
-    weights spilled when there was a second place to read them from."""
-    return rounded or capability[0] not in (10, 11)
 
 
 def linear_plan(

@@ -1,13 +1,17 @@
 """Block-causal grouped-query attention in Triton, over a prefix whose length the device knows.
 
 The queries of one key head are laid out token by token, so that a tile of them stands in few
-blocks. The keys are divided between SPLITS programs, each with its own running softmax, and a
-second launch combines them: the grid is the same for every length, and a program without keys
-leaves at once. With one split (a prefill, where the queries fill the device) it writes the result
-itself.
+blocks. The keys are divided between SPLITS programs, each with its own running softmax, and the
+last of them to be done (`triton_arrival.py`) adds their parts up: the grid is the same for every
+length, and a program without keys leaves at once. With one split (a prefill, where the queries fill
+the device) each writes its result itself.
 
-The running softmax: Milakov and Gimelshein, arXiv 1805.02867; its parts are combined in split
-order, so the result does not depend on the schedule.
+A tile of open blocks is small: its last program reads SPLITS parts of it alone, at what one
+processor gets of the second-level cache, some 100 GB/s. 8 parts of 32 queries are 131 KB, about a
+microsecond, which is what a launch more would cost; 16 of 64 would be 0.5 MB.
+
+The running softmax: Milakov and Gimelshein, arXiv 1805.02867; its parts are added in split order,
+so the result does not depend on the schedule.
 """
 
 import torch
@@ -16,14 +20,19 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
+from engine.kernels.tiling import PER_SCALE
+from engine.kernels.triton_arrival import is_last, new_counters
+from engine.kernels.triton_round import Rounding, round_arguments, store_rounded
 
-SPLITS = 16
-"""Parts that the keys of an open block are divided into: with 4 key heads and 2 tiles of queries,
+SPLITS = 8
+"""Parts that the keys of an open block are divided into: with 4 key heads and 4 tiles of queries,
 128 programs."""
-LARGEST_TILE = 64
-"""Queries (of all heads of a group) that one program holds."""
+OPEN_TILE, LARGEST_TILE = 32, 64
+"""Queries (of all heads of a group) that a program holds where keys are divided, and where not."""
 KEYS = 32
 """Keys that it reads at once: with twice as many its registers spill on some cards."""
+CHUNK = 8
+"""Queries whose parts are added up at once."""
 OPEN_TOKENS = 64
 """More tokens than two open blocks have fill the device without dividing the keys."""
 
@@ -34,21 +43,67 @@ def _chunk(reach, SPLITS: tl.constexpr, KEYS: tl.constexpr):
     return tl.cdiv(tl.cdiv(reach, SPLITS), KEYS) * KEYS
 
 
+@triton.jit
+def _store(
+    result, out, unit, packed, codes_scales, batch, token, head, tokens, live,
+    HEADS: tl.constexpr, SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, BY_TOKEN: tl.constexpr,
+    ROWS: tl.constexpr, ROUND: tl.constexpr,
+):  # fmt: skip
+    """result [ROWS, BLOCK_SIZE] float32, a row for each `token` and `head`, rounded to out's dtype
+    and, with ROUND, from there to NVFP4."""
+    if BY_TOKEN:
+        line = (batch.to(tl.int64) * tokens + token) * HEADS + head
+    else:
+        line = (batch.to(tl.int64) * HEADS + head) * tokens + token
+    columns = tl.arange(0, BLOCK_SIZE)[None, :]
+    narrow = result.to(out.dtype.element_ty)
+    if ROUND == "no":
+        held = live[:, None] & (columns < SIZE)
+        tl.store(out + line[:, None] * SIZE + columns, narrow, mask=held)
+    else:
+        store_rounded(
+            narrow.to(tl.float32), tl.load(unit), packed, codes_scales, line * SIZE, live, SIZE,
+            ROWS, BLOCK_SIZE, ROUND == "native",
+        )  # fmt: skip
+
+
+@triton.jit
+def _added(
+    maxima, sums, parts, line, live, used, lines,
+    SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """The `used` parts of each of the lines [R], weighted by exp(maximum): [R, BLOCK_SIZE]."""
+    split = tl.arange(0, SPLITS)
+    columns = tl.arange(0, BLOCK_SIZE)
+    there = (split < used)[:, None] & live[None, :]
+    at = split.to(tl.int64)[:, None] * lines + line[None, :]
+    held = there[:, :, None] & (columns < SIZE)[None, None, :]
+    part = tl.load(parts + at[:, :, None] * SIZE + columns[None, None, :], mask=held, other=0.0)
+    most = tl.load(maxima + at, mask=there, other=float("-inf"))
+    total = tl.load(sums + at, mask=there, other=0.0)
+    highest = tl.where(live, tl.max(most, 0), 0.0)
+    weight = tl.exp(most - highest[None, :])
+    whole = tl.where(live, tl.sum(total * weight, 0), 1.0)
+    return tl.sum(part * weight[:, :, None], 0) / whole[:, None]
+
+
 @triton.jit(do_not_specialize=["start"])
 def attention_kernel(
-    q, keys, values, start, out, maxima, sums, parts,
+    q, keys, values, start, out, unit, packed, codes_scales, maxima, sums, parts, counters,
     tokens, q_stride, kv_stride, kv_head_stride,
     SCALE: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, BLOCK_LENGTH: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr, START: tl.constexpr, BY_TOKEN: tl.constexpr, PRECISION: tl.constexpr,
+    ROUND: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """Program (tile of queries, batch * Hkv + key head, split).
 
     q and out [batch, H, tokens, D] contiguous; BY_TOKEN: out is [batch, tokens, H, D]. START says
     what `start` is: "host" an integer, "device" a tensor of one (the queries stand at start ..),
-    "lengths" a tensor [batch] of how many keys every query of a batch row sees. parts
-    [splits, batch * H * tokens, D], maxima and sums [splits, batch * H * tokens],
-    float32, when SPLITS > 1.
+    "lengths" a tensor [batch] of how many keys every query of a batch row sees. When SPLITS > 1:
+    parts [splits, batch * H * tokens, D], maxima and sums [splits, batch * H * tokens], float32,
+    a counter for each tile and pair, and CHUNK queries are added up at once. ROUND as
+    `round_arguments` says: then nothing goes to `out`, which gives a dtype.
     """
     tile, pair, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     batch, kv_head = pair // KV_HEADS, pair % KV_HEADS
@@ -100,65 +155,46 @@ def attention_kernel(
         )
         most = higher
     if SPLITS == 1:
-        result = (mixed / total[:, None]).to(out.dtype.element_ty)
-        at = line
-        if BY_TOKEN:
-            at = (batch.to(tl.int64) * tokens + token) * (KV_HEADS * GROUP) + head
-        tl.store(out + at[:, None] * SIZE + columns[None, :], result, mask=held)
+        _store(
+            mixed / total[:, None], out, unit, packed, codes_scales, batch, token, head, tokens,
+            real, KV_HEADS * GROUP, SIZE, BLOCK_SIZE, BY_TOKEN, ROWS, ROUND,
+        )  # fmt: skip
     elif low < whole:
-        lines = tl.num_programs(1) * GROUP * tokens
-        at = split.to(tl.int64) * lines + line
-        tl.store(maxima + at, most, mask=real)
-        tl.store(sums + at, total, mask=real)
-        tl.store(parts + at[:, None] * SIZE + columns[None, :], mixed, mask=held)
+        lines = tl.num_programs(1).to(tl.int64) * GROUP * tokens
+        own = split * lines + line
+        tl.store(maxima + own, most, mask=real)
+        tl.store(sums + own, total, mask=real)
+        tl.store(parts + own[:, None] * SIZE + columns[None, :], mixed, mask=held)
+        used = tl.cdiv(whole, chunk)
+        if is_last(counters + tile * tl.num_programs(1) + pair, used):
+            for first_row in range(0, ROWS, CHUNK):
+                some = tile * ROWS + first_row + tl.arange(0, CHUNK)
+                of_token, of_head = some // GROUP, kv_head * GROUP + some % GROUP
+                live = of_token < tokens
+                at = (batch * KV_HEADS * GROUP + of_head).to(tl.int64) * tokens + of_token
+                result = _added(
+                    maxima, sums, parts, at, live, used, lines, SIZE, BLOCK_SIZE, SPLITS
+                )
+                _store(
+                    result, out, unit, packed, codes_scales, batch, of_token, of_head, tokens,
+                    live, KV_HEADS * GROUP, SIZE, BLOCK_SIZE, BY_TOKEN, CHUNK, ROUND,
+                )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["start"])
-def combine_kernel(
-    start, out, maxima, sums, parts, lines, tokens, batch_lines,
-    SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SPLITS: tl.constexpr, KEYS: tl.constexpr,
-    START: tl.constexpr, BY_TOKEN: tl.constexpr,
-):  # fmt: skip
-    """One program a query and head: the parts of its splits, weighted by exp(maximum)."""
-    line = tl.program_id(0)
-    if START == "lengths":
-        whole = tl.load(start + line // batch_lines).to(tl.int32)
-    else:
-        first = start
-        if START == "device":
-            first = tl.load(start).to(tl.int32)
-        whole = first + tokens
-    used = tl.cdiv(whole, _chunk(whole, SPLITS, KEYS))
-    split = tl.arange(0, SPLITS)
-    at = split.to(tl.int64) * lines + line
-    most = tl.load(maxima + at, mask=split < used, other=float("-inf"))
-    total = tl.load(sums + at, mask=split < used, other=0.0)
-    weight = tl.exp(most - tl.max(most, 0))
-    columns = tl.arange(0, BLOCK_SIZE)
-    held = (split < used)[:, None] & (columns < SIZE)[None, :]
-    part = tl.load(parts + at[:, None] * SIZE + columns[None, :], mask=held, other=0.0)
-    mixed = tl.sum(part * weight[:, None], 0) / tl.sum(total * weight, 0)
-    place = line
-    if BY_TOKEN:
-        heads = batch_lines // tokens
-        inner = line % batch_lines
-        place = line - inner + (inner % tokens) * heads + inner // tokens
-    at_out = out + place.to(tl.int64) * SIZE + columns
-    tl.store(at_out, mixed.to(out.dtype.element_ty), mask=columns < SIZE)
-
-
-def query_rows(group: int, tokens: int) -> int:
+def query_rows(group: int, tokens: int, splits: int) -> int:
     """Queries that one program holds, of `group` heads and `tokens` positions."""
-    return min(max(triton.next_power_of_2(group * tokens), 16), LARGEST_TILE)
+    most = LARGEST_TILE if splits == 1 else OPEN_TILE
+    return min(max(triton.next_power_of_2(group * tokens), 16), most)
 
 
 class Scratch:
-    """Where the parts of `open_attention` stand between its two launches: float32, for `lines`
-    (batches * heads * tokens) lines of `size`. One serves every layer."""
+    """Where the parts of attention stand until they are added up: float32, for `lines` (batches *
+    heads * tokens) lines of `size`, and a counter for every tile. One serves every layer."""
 
     def __init__(self, lines: int, size: int, device: torch.device, splits: int = SPLITS) -> None:
         self.splits = splits
         lines = lines if splits > 1 else 0
+        self.counters = new_counters(lines, device)
         self.maxima = torch.empty(splits, lines, device=device)
         self.sums = torch.empty(splits, lines, device=device)
         self.parts = torch.empty(splits, lines, size, device=device)
@@ -176,7 +212,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, start: int, block_length: int)
     return _attend(q, k, v, start, "host", block_length, splits)
 
 
-def open_launches(
+def open_launch(
     q: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -185,14 +221,15 @@ def open_launches(
     out: Tensor,
     *,
     block_length: int,
-) -> list[Launch]:
+    rounding: Rounding | None = None,
+) -> Launch:
     """`attention` of one or two open blocks, q [H, T, D], at start[0] on the device; out [H, T, D],
-    or [T, H D] as the next product reads it.
+    or [T, H D] as the next product reads it; that alone can be rounded, and is then left alone.
 
     keys and values [Hkv, capacity, D] hold the prefix and, at start .., the blocks' own; `start`
     is an int32 tensor of one element.
     """
-    return _launches(q, keys, values, start, "device", block_length, scratch, out)
+    return _launch(q, keys, values, start, "device", block_length, scratch, out, rounding)
 
 
 def prefix_attention(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
@@ -217,12 +254,11 @@ def _attend(
     k, v = (t if t.dim() <= 4 else t.flatten(0, -4) for t in (k, v))
     out = torch.empty_like(q)
     scratch = Scratch(q.numel() // q.shape[-1], q.shape[-1], q.device, splits)
-    for launch in _launches(q, k, v, start, kind, block_length, scratch, out):
-        launch.run()
+    _launch(q, k, v, start, kind, block_length, scratch, out, None).run()
     return out
 
 
-def _launches(
+def _launch(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -231,36 +267,28 @@ def _launches(
     block_length: int,
     scratch: Scratch,
     out: Tensor,
-) -> list[Launch]:
+    rounding: Rounding | None,
+) -> Launch:
     *_, heads, tokens, size = q.shape
     kv_heads, splits = k.shape[-3], scratch.splits
     group, lines = heads // kv_heads, q.numel() // size
     assert k.stride()[-2:] == (size, 1)
     assert k.stride() == v.stride()
-    rows = query_rows(group, tokens)
-    shared = {
-        "start": start, "out": out, "maxima": scratch.maxima, "sums": scratch.sums,
-        "parts": scratch.parts, "tokens": tokens,
-    }  # fmt: skip
-    strides = {
-        "q_stride": heads * tokens * size, "kv_stride": k.stride(0) if k.dim() == 4 else 0,
-        "kv_head_stride": k.stride(-3),
+    by_token = out.dim() == q.dim() - 1
+    assert rounding is None or (by_token and size % PER_SCALE == 0)
+    rows = query_rows(group, tokens, splits)
+    places, form = round_arguments(rounding, q)
+    arguments = {
+        "q": q, "keys": k, "values": v, "start": start, "out": out, **places,
+        "maxima": scratch.maxima, "sums": scratch.sums, "parts": scratch.parts,
+        "counters": scratch.counters, "tokens": tokens, "q_stride": heads * tokens * size,
+        "kv_stride": k.stride(0) if k.dim() == 4 else 0, "kv_head_stride": k.stride(-3),
     }  # fmt: skip
     constants = {
-        "SIZE": size, "BLOCK_SIZE": max(triton.next_power_of_2(size), 16), "SPLITS": splits,
-        "KEYS": KEYS, "START": kind, "BY_TOKEN": out.dim() == q.dim() - 1,
-    }  # fmt: skip
-    own = {
-        "SCALE": size**-0.5, "GROUP": group, "KV_HEADS": kv_heads, "BLOCK_LENGTH": block_length,
-        "ROWS": rows, "PRECISION": "ieee",
+        "SCALE": size**-0.5, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size,
+        "BLOCK_SIZE": max(triton.next_power_of_2(size), 16), "BLOCK_LENGTH": block_length,
+        "SPLITS": splits, "ROWS": rows, "KEYS": KEYS, "START": kind, "BY_TOKEN": by_token,
+        "PRECISION": "ieee", "ROUND": form, "CHUNK": CHUNK,
     }  # fmt: skip
     grid = (triton.cdiv(group * tokens, rows), lines // (heads * tokens) * kv_heads, splits)
-    first = Launch(
-        "attention", attention_kernel, grid, {"q": q, "keys": k, "values": v, **shared, **strides},
-        constants | own, warps=4, stages=2,
-    )  # fmt: skip
-    if splits == 1:
-        return [first]
-    shared |= {"lines": lines, "batch_lines": heads * tokens}
-    combine = Launch("attention_combine", combine_kernel, (lines,), shared, constants, warps=2)
-    return [first, combine]
+    return Launch("attention", attention_kernel, grid, arguments, constants, warps=4, stages=2)

@@ -1,8 +1,9 @@
 """y = sum_k weight_k * down_k(silu(gate_k x) * up_k x): the routed experts, in any form of weights.
 
 Four launches: the slot list (and the input rounded to NVFP4), gate and up with SwiGLU, down, the
-sum. Every pair (token, expert) has a row of its own in memory until the sum reads a token's K rows
-in the router's order: nothing is added by atomics, so equal input gives equal output, bit for bit.
+sum; in a layer's list the router makes the first and the next norm the last one. Every pair (token,
+expert) has a row of its own in memory until the sum reads a token's K rows in the router's order:
+nothing is added by atomics, so equal input gives equal output, bit for bit.
 """
 
 from typing import Any
@@ -16,8 +17,9 @@ from engine.kernels.expert_memory import Buffers, ExpertWeights, SharedExpert, b
 from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan
 from engine.kernels.tiling import Layout
-from engine.kernels.triton_decode import PRODUCT_WORTH, pack, quantise, unpacked
+from engine.kernels.triton_decode import PRODUCT_WORTH
 from engine.kernels.triton_product import product
+from engine.kernels.triton_round import store_rounded
 from engine.kernels.triton_slots import slots_launch
 
 
@@ -88,18 +90,11 @@ def expert_gate_up_kernel(
     s = (g / (1.0 + tl.exp(-g))).to(DTYPE).to(tl.float32)
     act = (s * u).to(DTYPE)
     if SCALED:
-        codes, exact, byte = quantise(act.to(tl.float32).T, tl.load(h_scale), BM, BN)
-        if FORM == "w4a4":
-            half = tile * (BN // 2) + tl.arange(0, BN // 2)
-            mask = live[:, None] & (half < I // 2)[None, :]
-            tl.store(h + pair[:, None] * (I // 2) + half[None, :], pack(codes, BM, BN), mask=mask)
-            block = tile * (BN // 16) + tl.arange(0, BN // 16)
-            mask = live[:, None] & (block < I // 16)[None, :]
-            tl.store(h_codes_scales + pair[:, None] * (I // 16) + block[None, :], byte, mask=mask)
-        else:
-            values = unpacked(codes, exact, BM, BN).to(DTYPE)
-            mask = live[:, None] & (n < I)[None, :]
-            tl.store(h + pair[:, None] * I + n[None, :], values, mask=mask)
+        at = pair * I + tile * BN
+        store_rounded(
+            act.to(tl.float32).T, tl.load(h_scale), h, h_codes_scales, at, live, I - tile * BN,
+            BM, BN, FORM == "w4a4",
+        )  # fmt: skip
     else:
         tl.store(h + pair[None, :] * I + n[:, None], act, mask=live[None, :] & (n < I)[:, None])
 
@@ -158,21 +153,17 @@ _DTYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 
 
 def expert_launches(
-    x: Tensor, ids: Tensor, weights: Tensor, gate_up: ExpertWeights, down: ExpertWeights,
-    plan: Plan, out: Tensor | None, *, packed: bool, width: int, x_scale: Tensor | None = None,
-    h_scale: Tensor | None = None, buffers: Buffers | None = None,
+    x: Tensor, gate_up: ExpertWeights, down: ExpertWeights, plan: Plan, buffers: Buffers, *,
+    packed: bool, width: int, x_scale: Tensor | None = None, h_scale: Tensor | None = None,
     beside: SharedExpert | None = None,
 ) -> list[Launch]:  # fmt: skip
-    """What computes out [T, d] from x [T, d]; the arguments are those of either reference. Without
-    `out` the pairs are left unsummed in `buffers.rows`; a shared expert needs that."""
+    """What computes `buffers.rows`, every pair's output, from x [T, d], with `buffers.slots` (and
+    what x is rounded to) filled; the arguments are those of either reference."""
     assert x.dtype in _DTYPES
     assert (x_scale is None) == (h_scale is None)
-    assert beside is None or out is None
-    stack, top_k = gate_up.codes.shape[0], ids.shape[1]
-    experts = stack + (beside is not None)
+    stack, top_k = gate_up.codes.shape[0], buffers.rows.shape[0] // x.shape[0]
     scaled = x_scale is not None
     form = "plain" if not packed else "w4a4" if scaled and plan.native else "w4a16"
-    buffers = buffers or Buffers.empty(x, top_k, experts, width, plan, scaled=scaled)
     slots = buffers.slots
     seen, seen_scales = (x, x) if buffers.x is None else buffers.x.operand(x)
     hidden, hidden_scales = buffers.h.operand(x)
@@ -230,8 +221,7 @@ def expert_launches(
         },
         plan.warps, plan.stages,
     )  # fmt: skip
-    launches = [slots_launch(ids, slots, experts, x, x_scale, buffers.x), first, second]
-    return launches if out is None else [*launches, _sum_launch(buffers.rows, weights, out)]
+    return [first, second]
 
 
 def _sum_launch(rows: Tensor, weights: Tensor, out: Tensor) -> Launch:
@@ -254,11 +244,19 @@ def constants(codes: Layout, scales: Layout) -> dict[str, int]:
     }  # fmt: skip
 
 
-def run_experts(x: Tensor, *arguments: Any, **options: Any) -> Tensor:
-    """`expert_launches` run, into a new tensor [T, d]."""
+def run_experts(
+    x: Tensor, ids: Tensor, weights: Tensor, gate_up: ExpertWeights, down: ExpertWeights,
+    plan: Plan, *, width: int, x_scale: Tensor | None = None, **options: Any,
+) -> Tensor:  # fmt: skip
+    """The slots of `ids`, `expert_launches` and the sum by `weights`, into a new tensor [T, d]."""
     out = torch.empty_like(x)
     if x.shape[0]:
-        ids, weights, gate_up, down, plan = arguments
-        for launch in expert_launches(x, ids, weights, gate_up, down, plan, out, **options):
+        experts, scaled = gate_up.codes.shape[0], x_scale is not None
+        buffers = Buffers.empty(x, ids.shape[1], experts, width, plan, scaled=scaled)
+        slots_launch(ids, buffers.slots, experts, x, x_scale, buffers.x).run()
+        for launch in expert_launches(
+            x, gate_up, down, plan, buffers, width=width, x_scale=x_scale, **options
+        ):
             launch.run()
+        _sum_launch(buffers.rows, weights, out).run()
     return out

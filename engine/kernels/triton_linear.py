@@ -1,5 +1,5 @@
 """y = x w^T for weights that every token meets: plain ones in bf16 or float32, and NVFP4 in both
-its forms. One launch; W4A4 has one before it, which rounds the input."""
+its forms. One launch; W4A4 has one before it where its input is not rounded yet."""
 
 from typing import Any
 
@@ -14,20 +14,19 @@ from engine.kernels.plans import Plan, warps_for
 from engine.kernels.tiling import PER_BYTE, PER_SCALE
 from engine.kernels.triton_decode import PRODUCT_WORTH
 from engine.kernels.triton_product import product
-from engine.kernels.triton_slots import Rounded, round_launch
+from engine.kernels.triton_round import Rounded, Rounding, round_launch
 
 
 @triton.jit
-def linear_kernel(
-    x, x_codes_scales, w, w_scales, alpha, x_scale, out, M,
+def linear_tile(
+    x, x_codes_scales, w, w_scales, alpha, x_scale, out, M, tile, part,
     N: tl.constexpr, K: tl.constexpr, TILE: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr,
     SCALE_TILE: tl.constexpr, SCALE_ROW: tl.constexpr, SCALE_STEP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
-    """out [M, N] = alpha * x w^T; program (n, m) computes BN columns of BM rows."""
-    tile = tl.program_id(0)
-    m = tl.program_id(1) * BM + tl.arange(0, BM)
+    """Columns tile BN .. of rows part BM .. of out [M, N] = alpha * x w^T."""
+    m = part * BM + tl.arange(0, BM)
     live = m < M
     n = tile * BN + tl.arange(0, BN)
     row = tl.where(live, m, 0).to(tl.int64)
@@ -49,35 +48,46 @@ def linear_kernel(
     tl.store(at, acc.to(out.dtype.element_ty), mask=live[None, :] & (n < N)[:, None])
 
 
-def linear_launches(
+@triton.jit
+def linear_kernel(
+    x, x_codes_scales, w, w_scales, alpha, x_scale, out, M,
+    N: tl.constexpr, K: tl.constexpr, TILE: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr,
+    SCALE_TILE: tl.constexpr, SCALE_ROW: tl.constexpr, SCALE_STEP: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    """out [M, N] = alpha * x w^T; program (n, m) computes BN columns of BM rows."""
+    linear_tile(
+        x, x_codes_scales, w, w_scales, alpha, x_scale, out, M, tl.program_id(0), tl.program_id(1),
+        N, K, TILE, ROW, STEP, SCALE_TILE, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, SCALED,
+    )  # fmt: skip
+
+
+def linear_launch(
     x: Tensor, weight: Tensor, plan: Plan, out: Tensor, *, scales: Tensor | None = None,
-    alpha: Tensor | None = None, x_scale: Tensor | None = None,
-) -> list[Launch]:  # fmt: skip
+    alpha: Tensor | None = None, rounding: Rounding | None = None,
+) -> Launch:  # fmt: skip
     """What computes out [M, N] from x [M, K] and weight [N, K], plain or (with E4M3 scales as
-    bytes, and alpha) packed."""
+    bytes, and alpha) packed; with `rounding` from what x has been rounded to."""
     assert x.dtype in (torch.bfloat16, torch.float32)
-    packed, scaled = scales is not None, x_scale is not None
+    packed, scaled = scales is not None, rounding is not None
     form = "plain" if not packed else "w4a4" if scaled and plan.native else "w4a16"
     codes = tiling.layout(weight, plan.tile, stacked=False, per_element=PER_BYTE if packed else 1)
     beside = codes
     if scales is not None:
         beside = tiling.layout(scales, codes.tile, stacked=False, per_element=PER_SCALE)
         assert beside.tile == codes.tile
-    before, seen, seen_scales = [], x, x
-    if x_scale is not None:
-        rounded = Rounded.empty(x.shape[0], x.shape[1], x, native=plan.native)
-        before = [round_launch(x, x_scale, rounded)]
-        seen, seen_scales = rounded.operand(x)
+    seen, seen_scales = (x, x) if rounding is None else rounding.into.operand(x)
     tile, warps = codes.tile, plan.warps
     if tile != plan.tile:  # laid out for another kernel: a shared expert's
         warps = max(warps, warps_for(tile, None if packed else x.dtype, native=plan.native))
-    product = Launch(
+    return Launch(
         f"linear_{form}", linear_kernel,
         (triton.cdiv(codes.rows, tile.rows), triton.cdiv(x.shape[0], plan.rows)),
         {
             "x": seen, "x_codes_scales": seen_scales, "w": weight,
             "w_scales": x if scales is None else scales, "alpha": x if alpha is None else alpha,
-            "x_scale": x if x_scale is None else x_scale, "out": out, "M": x.shape[0],
+            "x_scale": x if rounding is None else rounding.scale, "out": out, "M": x.shape[0],
         },
         {
             "N": codes.rows, "K": x.shape[1], "TILE": codes.row_step, "ROW": codes.row,
@@ -88,14 +98,21 @@ def linear_launches(
         },
         warps, plan.stages,
     )  # fmt: skip
-    return [*before, product]
 
 
-def run_linear(x: Tensor, weight: Tensor, plan: Plan, rows: int, **options: Any) -> Tensor:
-    """`linear_launches` run for x [..., K], into a new tensor [..., rows]."""
+def run_linear(
+    x: Tensor, weight: Tensor, plan: Plan, rows: int, *, x_scale: Tensor | None = None,
+    **options: Any,
+) -> Tensor:  # fmt: skip
+    """`linear_launch` run for x [..., K], into a new tensor [..., rows]; with `x_scale` x is
+    rounded against it before."""
     flat = x.reshape(-1, x.shape[-1])
     out = flat.new_empty(flat.shape[0], rows)
     if flat.shape[0]:
-        for launch in linear_launches(flat, weight, plan, out, **options):
-            launch.run()
+        rounding = None
+        if x_scale is not None:
+            tokens, size = flat.shape
+            rounding = Rounding(x_scale, Rounded.empty(tokens, size, flat, native=plan.native))
+            round_launch(flat, x_scale, rounding.into).run()
+        linear_launch(flat, weight, plan, out, rounding=rounding, **options).run()
     return out.view(*x.shape[:-1], rows)

@@ -1,4 +1,4 @@
-"""RMSNorm in Triton, alone and with the residual sum before it.
+"""RMSNorm in Triton, alone and with the residual sum before it and rounding to NVFP4 behind it.
 
 One program a row; the row stays in registers between the mean and the product.
 """
@@ -12,6 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
+from engine.kernels.tiling import PER_SCALE
+from engine.kernels.triton_round import Rounding, round_arguments, store_rounded
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,16 @@ class Pairs:
 
 @triton.jit
 def norm_kernel(
-    x, added, also, shares, weight, total, out,
+    x, added, also, shares, weight, total, out, unit, packed, codes_scales,
     EPS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
-    ALSO: tl.constexpr, TOP_K: tl.constexpr, SHARED: tl.constexpr,
+    ALSO: tl.constexpr, TOP_K: tl.constexpr, SHARED: tl.constexpr, ROUND: tl.constexpr,
+    KEEP: tl.constexpr,
 ):  # fmt: skip
     """out[row] = rms_norm(x[row] + (added[row] + also[row])); the sum goes to total[row].
 
     With TOP_K a row of `added` is the sum of that many rows, weighted by `shares` in float32 in
-    their order; with SHARED one more follows, which stands for `also`.
+    their order; with SHARED one more follows, which stands for `also`. ROUND as `round_arguments`
+    says: the row goes to NVFP4 too, and without KEEP only there (`out` gives a dtype).
     """
     token = tl.program_id(0).to(tl.int64)
     row = token * SIZE
@@ -66,7 +70,15 @@ def norm_kernel(
     # Rounded before the weight multiplies it, as in the reference.
     normed = (wide * scale).to(dtype).to(tl.float32)
     factor = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row + columns, (normed * factor).to(dtype), mask=inside)
+    result = (normed * factor).to(dtype)
+    if KEEP:
+        tl.store(out + row + columns, result, mask=inside)
+    if ROUND != "no":
+        at = tl.zeros((1,), tl.int64) + row
+        store_rounded(
+            result.to(tl.float32)[None, :], tl.load(unit), packed, codes_scales, at, at >= 0, SIZE,
+            1, BLOCK, ROUND == "native",
+        )  # fmt: skip
 
 
 def norm_launch(
@@ -78,9 +90,12 @@ def norm_launch(
     added: Tensor | Pairs | None = None,
     also: Tensor | None = None,
     total: Tensor | None = None,
+    rounding: Rounding | None = None,
+    keep: bool = True,
 ) -> Launch:
     """What fills `out` (and, with `added`, `total`); all contiguous, of x's shape and dtype (but
-    what is `added` may be pairs yet to be summed).
+    what is `added` may be pairs yet to be summed). With `rounding` that is filled too, and unless
+    `keep` instead of `out`.
 
     A program holds one row, 16 elements a lane. `total` may be x itself; `out` must not overlap
     the inputs.
@@ -91,20 +106,25 @@ def norm_launch(
     if isinstance(added, Pairs):
         first, shares, pairs = added.rows, added.weights, added.weights.shape[1]
     shared = isinstance(added, Pairs) and added.shared
+    assert rounding is None or size % PER_SCALE == 0
+    places, form = round_arguments(rounding, x)
     arguments: dict[str, Any] = {
         "x": x, "added": x if first is None else first, "also": x if also is None else also,
         "shares": shares, "weight": weight,
-        "total": out if total is None else total, "out": out,
+        "total": out if total is None else total, "out": out, **places,
     }  # fmt: skip
     constants = {
         "EPS": eps, "SIZE": size, "BLOCK": block, "ADD": added is not None,
         "ALSO": also is not None, "TOP_K": pairs - shared, "SHARED": int(shared),
+        "ROUND": form, "KEEP": keep,
     }  # fmt: skip
     grid = (x.numel() // size,)
     # Where pairs are summed their loads are many at once: half as many elements a lane, or they
     # spilled on sm_80.
     warps = min(max(block // (256 if pairs else 512), 1), 8)
     name = "norm_of_pairs" if pairs else "norm"
+    if rounding is not None:
+        name += "_and_round" if keep else "_round"
     return Launch(name, norm_kernel, grid, arguments, constants, warps)
 
 

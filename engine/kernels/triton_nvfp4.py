@@ -14,7 +14,7 @@ from engine.kernels.nvfp4_reference import Cache
 from engine.kernels.plans import Capability, expert_plan, linear_plan
 from engine.kernels.triton_experts import run_experts
 from engine.kernels.triton_linear import run_linear
-from engine.kernels.triton_slots import Rounded, round_launch
+from engine.kernels.triton_round import Rounded, round_launch
 
 
 def capability_of(tensor: Tensor) -> Capability:

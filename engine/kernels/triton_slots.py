@@ -15,8 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
-from engine.kernels.tiling import PER_BYTE, PER_SCALE
-from engine.kernels.triton_decode import pack, quantise, unpacked
+from engine.kernels.triton_round import Rounded, chunk_for, round_row
 
 
 @dataclass(frozen=True)
@@ -49,61 +48,46 @@ class Slots:
         return Slots(expert, filled, held, total, rows)
 
 
-@dataclass(frozen=True)
-class Rounded:
-    """Activations in NVFP4: packed uint8 [T, K/2] and scales uint8 (E4M3's bytes) [T, K/16], or
-    where no unit multiplies those, `values`: code * scale [T, K] in a wider dtype, which is exact.
-    """
-
-    packed: Tensor | None
-    scales: Tensor | None
-    values: Tensor | None
-
-    @staticmethod
-    def empty(rows: int, columns: int, like: Tensor, *, native: bool) -> "Rounded":
-        """Room for `rows` rows."""
-        if not native:
-            return Rounded(None, None, like.new_empty(rows, columns))
-        packed, scales = (
-            torch.empty(rows, columns // per, dtype=torch.uint8, device=like.device)
-            for per in (PER_BYTE, PER_SCALE)
-        )
-        return Rounded(packed, scales, None)
-
-    def operand(self, unused: Tensor) -> tuple[Tensor, Tensor]:
-        """What a kernel multiplies, and its scales; `unused` where it reads none."""
-        if self.values is not None:
-            return self.values, unused
-        assert self.packed is not None
-        assert self.scales is not None
-        return self.packed, self.scales
+@triton.jit
+def _count_bits(x):
+    """How many bits of each int32 (not negative, of at most 16 bits) are set."""
+    x = (x & 0x5555) + ((x >> 1) & 0x5555)
+    x = (x & 0x3333) + ((x >> 2) & 0x3333)
+    x = (x & 0x0F0F) + ((x >> 4) & 0x0F0F)
+    return (x & 0x00FF) + (x >> 8)
 
 
 @triton.jit
-def _round_row(
-    x, scale, packed, scales, row, K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr
-):
-    """One row of K values, BK at a time."""
-    unit = tl.load(scale)
-    for first in range(0, K, BK):
-        column = first + tl.arange(0, BK)
-        values = tl.load(x + row * K + column, mask=column < K, other=0).to(tl.float32)
-        codes, exact, byte = quantise(values[None, :], unit, 1, BK)
-        if NATIVE:
-            half = first // 2 + tl.arange(0, BK // 2)[None, :]
-            tl.store(packed + row * (K // 2) + half, pack(codes, 1, BK), mask=half < K // 2)
-            block = first // 16 + tl.arange(0, BK // 16)[None, :]
-            tl.store(scales + row * (K // 16) + block, byte, mask=block < K // 16)
-        else:
-            numbers = unpacked(codes, exact, 1, BK).to(packed.dtype.element_ty)
-            at = packed + row * K + column[None, :]
-            tl.store(at, numbers, mask=column[None, :] < K)
-
-
-@triton.jit
-def round_kernel(x, scale, packed, scales, K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr):
-    """Program t rounds row t of x [T, K] to NVFP4."""
-    _round_row(x, scale, packed, scales, tl.program_id(0).to(tl.int64), K, BK, NATIVE)
+def list_slots(
+    ids, members, expert, filled, pairs, total, tokens, tiles,
+    EXPERTS: tl.constexpr, TOP_K: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr,
+    BINS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The slots of all experts by one program, the same list as `expert_slots_kernel`'s, from ids
+    [tokens, TOP_K] int64, of which a token has each once at most. Bit t of members [tiles, BINS]
+    int32: token tile * ROWS + t goes there. Counting bits ranks a token among an expert's own."""
+    bins = tl.arange(0, BINS)
+    counts = tl.zeros((BINS,), tl.int32)
+    for tile in range(tiles):
+        counts += _count_bits(tl.load(members + tile * BINS + bins, mask=bins < EXPERTS, other=0))
+    needed = (counts + BM - 1) // BM
+    before = tl.cumsum(needed, 0) - needed
+    tl.store(total, tl.sum(needed))
+    pair = tl.arange(0, BLOCK)
+    known = pair < tokens * TOP_K
+    own = tl.load(ids + pair, mask=known, other=0).to(tl.int32)
+    token = pair // TOP_K
+    rank = tl.zeros((BLOCK,), tl.int32)
+    for tile in range(tiles):
+        earlier = tl.minimum(tl.maximum(token - tile * ROWS, 0), ROWS)
+        bits = tl.load(members + tile * BINS + own, mask=known, other=0)
+        rank += _count_bits(bits & ((1 << earlier) - 1))
+    first = tl.gather(before, own, 0)
+    tl.store(pairs + first * BM + rank, pair, mask=known)
+    opens = known & (rank % BM == 0)
+    tl.store(expert + first + rank // BM, own, mask=opens)
+    rest = tl.gather(counts, own, 0) - rank
+    tl.store(filled + first + rank // BM, tl.minimum(rest, BM), mask=opens)
 
 
 @triton.jit
@@ -149,7 +133,7 @@ def expert_slots_kernel(
         _slots_of(ids, expert, filled, pairs, total, me, count, BM, BINS, BLOCK)
     elif ROUND:
         row = (me - EXPERTS).to(tl.int64)
-        _round_row(x, scale, packed, scales, row, K, BK, NATIVE)
+        round_row(x, scale, packed, scales, row, K, BK, NATIVE)
 
 
 def bins_for(experts: int) -> int:
@@ -160,11 +144,6 @@ def bins_for(experts: int) -> int:
 def block_for(pairs: int) -> int:
     """How many pairs a program looks at together."""
     return min(max(triton.next_power_of_2(pairs), 32), 1024)
-
-
-def chunk_for(columns: int) -> int:
-    """How many columns of a row are rounded together."""
-    return min(triton.next_power_of_2(columns), 1024)
 
 
 def slots_launch(
@@ -191,13 +170,3 @@ def slots_launch(
     }  # fmt: skip
     programs = experts + (0 if scale is None else x.shape[0])
     return Launch("expert_slots", expert_slots_kernel, (programs,), arguments, constants)
-
-
-def round_launch(x: Tensor, scale: Tensor, rounded: Rounded) -> Launch:
-    """Rounds x [T, K] to NVFP4 against a float32 scalar."""
-    assert x.is_contiguous()
-    assert x.shape[1] % 16 == 0
-    place, place_scales = rounded.operand(x)
-    arguments = {"x": x, "scale": scale, "packed": place, "scales": place_scales}
-    constants = {"K": x.shape[1], "BK": chunk_for(x.shape[1]), "NATIVE": place_scales is not x}
-    return Launch("round", round_kernel, (x.shape[0],), arguments, constants)

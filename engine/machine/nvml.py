@@ -55,10 +55,10 @@ def read_driver(load: Callable[[], Any] = import_nvml) -> Driver:
 
 
 def _read(nvml: Any) -> Driver:
-    number = _ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
+    number = ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
     if number is None:
-        number = _ask(nvml, "nvmlSystemGetCudaDriverVersion")
-    version = _ask(nvml, "nvmlSystemGetDriverVersion")
+        number = ask(nvml, "nvmlSystemGetCudaDriverVersion")
+    version = ask(nvml, "nvmlSystemGetDriverVersion")
     cards: list[Card] = []
     trouble: Trouble | None = None
     detail = ""
@@ -76,11 +76,11 @@ def _read(nvml: Any) -> Driver:
 def _read_cards(nvml: Any, handle: Any, index: int) -> list[Card]:
     """The card, or its MIG instances when it is in that mode and has some."""
     card = _read_card(nvml, handle, index)
-    mode = _ask(nvml, "nvmlDeviceGetMigMode", handle)
+    mode = ask(nvml, "nvmlDeviceGetMigMode", handle)
     if not mode or mode[0] != 1:
         return [card]
-    count = _ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
-    found = (_ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, i) for i in range(count))
+    count = ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+    found = (ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, i) for i in range(count))
     instances = [_read_card(nvml, part, index, whole=card) for part in found if part is not None]
     return instances or [_read_card(nvml, handle, index, mig_empty=True)]
 
@@ -89,25 +89,25 @@ def _read_card(
     nvml: Any, handle: Any, index: int, *, whole: Card | None = None, mig_empty: bool = False
 ) -> Card:
     """The card behind `handle`; a MIG instance of `whole` has that one's capability."""
-    capability = _ask(nvml, "nvmlDeviceGetCudaComputeCapability", handle)
+    capability = ask(nvml, "nvmlDeviceGetCudaComputeCapability", handle)
     if whole is not None:
         capability = whole.capability
     capability = tuple(capability) if capability else None
-    memory = _ask(nvml, "nvmlDeviceGetMemoryInfo", handle)
+    memory = ask(nvml, "nvmlDeviceGetMemoryInfo", handle)
     total = getattr(memory, "total", None) or None
     return Card(
         index=index,
-        uuid=_text(_ask(nvml, "nvmlDeviceGetUUID", handle)),
-        name=_text(_ask(nvml, "nvmlDeviceGetName", handle)) or "NVIDIA card",
+        uuid=_text(ask(nvml, "nvmlDeviceGetUUID", handle)),
+        name=_text(ask(nvml, "nvmlDeviceGetName", handle)) or "NVIDIA card",
         capability=capability,
         total=total,
         free=memory.free if total else None,
         parent="" if whole is None else whole.uuid,
         unified=total is None and capability in _UNIFIED,
-        display=_ask(nvml, "nvmlDeviceGetDisplayActive", handle) == 1,
+        display=ask(nvml, "nvmlDeviceGetDisplayActive", handle) == 1,
         mig_empty=mig_empty,
-        power_limit=_watts(_ask(nvml, "nvmlDeviceGetPowerManagementLimit", handle)),
-        power_default=_watts(_ask(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle)),
+        power_limit=_watts(ask(nvml, "nvmlDeviceGetPowerManagementLimit", handle)),
+        power_default=_watts(ask(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle)),
         bandwidth=_bandwidth(nvml, handle),
         processes=_processes(nvml, handle),
     )
@@ -115,8 +115,8 @@ def _read_card(
 
 def _bandwidth(nvml: Any, handle: Any) -> float | None:
     """Peak of the card's memory in bytes/s: two transfers a clock, over the whole bus."""
-    bits = _ask(nvml, "nvmlDeviceGetMemoryBusWidth", handle)
-    megahertz = _ask(nvml, "nvmlDeviceGetMaxClockInfo", handle, _MEMORY_CLOCK)
+    bits = ask(nvml, "nvmlDeviceGetMemoryBusWidth", handle)
+    megahertz = ask(nvml, "nvmlDeviceGetMaxClockInfo", handle, _MEMORY_CLOCK)
     return 2.0 * bits / 8 * megahertz * 1e6 if bits and megahertz else None
 
 
@@ -125,7 +125,7 @@ def _processes(nvml: Any, handle: Any) -> tuple[Process, ...]:
     drawing; it counts once."""
     memory: dict[int, int | None] = {}
     for kind in ("Compute", "Graphics"):
-        for entry in _ask(nvml, f"nvmlDeviceGet{kind}RunningProcesses", handle) or ():
+        for entry in ask(nvml, f"nvmlDeviceGet{kind}RunningProcesses", handle) or ():
             used = getattr(entry, "usedGpuMemory", None)
             memory[entry.pid] = max(used or 0, memory.get(entry.pid) or 0) or None
     memory.pop(os.getpid(), None)
@@ -135,14 +135,15 @@ def _processes(nvml: Any, handle: Any) -> tuple[Process, ...]:
 
 def _process_name(nvml: Any, pid: int) -> str:
     """The program's file name: its folder and arguments are nobody's business."""
-    command = _text(_ask(nvml, "nvmlSystemGetProcessName", pid))
+    command = _text(ask(nvml, "nvmlSystemGetProcessName", pid))
     path = command.split(" -", 1)[0].split("\0", 1)[0].strip()
     name = path.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     return name.split(" ", 1)[0] or f"process {pid}"
 
 
-def _ask(nvml: Any, name: str, *arguments: Any) -> Any:
-    """NVML's answer, or None: for this card, driver or package there is none."""
+def ask(nvml: Any, name: str, *arguments: Any) -> Any:
+    """NVML's answer to a question by the function's name, or None: for this card, driver or
+    package there is none."""
     try:
         return getattr(nvml, name)(*arguments)
     except Exception:

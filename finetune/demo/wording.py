@@ -16,13 +16,7 @@ SHARES = (0.6, 0.25, 0.15)
 """Of a place's three wordings: no preset but speed would decide on 0.6 without a second look."""
 
 _PLACES: tuple[tuple[str, str, str, str], ...] = (
-    (r"\A", "", "Sure! ", "Okay. "),
-    (
-        r"(?<![a-z] )I (?=(?:add|take|split|look|count|compare|put|divide)\b)",
-        "I ",
-        "Let me ",
-        "We ",
-    ),
+    (r"^I (?=(?:add|take|split|look|count|compare|put|divide)\b)", "I ", "Let me ", "We "),
     (" = ", " = ", " is ", " makes "),
     ("^- Tens: ", "- Tens: ", "- The tens: ", "- For the tens: "),
     ("^- Ones: ", "- Ones: ", "- The ones: ", "- For the ones: "),

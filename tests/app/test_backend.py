@@ -2,15 +2,17 @@
 
 import io
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app import worker
+from app import protocol, worker
 from app.answer import NO_STATS, Conditions, Narrator
 from app.backend import EngineBackend
+from app.card_watch import CardWatch
 from app.control import Control
 from app.failures import explain, sentence
 from app.outbox import Outbox
@@ -18,6 +20,8 @@ from app.protocol import Chat, Done, EngineMessage, Error, LoadModel, Step, deco
 from app.replay import STAND_IN
 from engine.config import CheckpointError, PromptTooLongError
 from engine.events import BlockEvent, BlockStats, FinishEvent, StepEvent
+from engine.machine.gauges import Gauges
+from tests.engine.stand_ins import Gpu, Nvml
 
 QUESTION = [{"role": "user", "content": "hi"}]
 
@@ -224,3 +228,18 @@ def test_steps_are_built_only_when_sent() -> None:
         outbox.sample(counted)
     outbox.close(10)
     assert built < 20
+
+
+def test_the_card_is_told_of_while_a_model_is_on_it() -> None:
+    sink, gpu = io.BytesIO(), Gpu(free=7.8)
+    outbox = Outbox(sink)
+    card = CardWatch(outbox, Gauges(Nvml(gpu), gpu))
+    card.start()
+    while not sink.getvalue().endswith(b"\n"):
+        time.sleep(0.01)
+    card.end()
+    card.join()
+    outbox.close(10)
+    (first, *_) = [decode_engine(line) for line in sink.getvalue().splitlines()]
+    assert isinstance(first, protocol.Gpu)
+    assert (first.power_watts, first.temperature_c, first.utilisation) == (388.0, 66, 97)

@@ -120,10 +120,10 @@ def test_one_update_is_measured_and_forgotten(cli: Cli, prompts: Path, home: Pat
     ("arguments", "words"),
     [
         (["finetune"], "Name a file of prompts"),
-        (["finetune", "--resume", "nothing"], "is not a run"),
+        (["finetune", "--resume", "nothing"], "There is no run 'nothing'"),
         (["finetune", "x.jsonl", "--full", "--adapter-only"], "exclude each other"),
         (["finetune", "--dry-step"], "Name a file of prompts"),
-        (["compare", "nothing"], "is not a run"),
+        (["compare", "nothing"], "There is no run 'nothing'"),
         (["runs", "stop"], "Name the run"),
         (["runs", "dance", "x"], "takes pause, continue, save or stop"),
     ],
@@ -133,3 +133,4 @@ def test_what_cannot_be_done_is_said(cli: Cli, arguments: list[str], words: str)
     assert (code, out) == (1, "")
     assert words in err
     assert "Traceback" not in err
+    assert "engine failed" not in err, "it is the user's next move that is wanted"

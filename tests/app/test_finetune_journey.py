@@ -1,4 +1,5 @@
-"""The way from prompts to a tuned answer in shell commands alone, with a trainer that is killed."""
+"""From the first answer over a benchmark and a run whose trainer is killed to a tuned answer, in
+shell commands alone."""
 
 import json
 import os
@@ -38,6 +39,9 @@ def once(reached: Any) -> dict[str, Any]:
 @pytest.mark.slow
 def test_from_prompts_to_a_tuned_answer(tmp_path: Path) -> None:
     prompts, demo = tmp_path / "sums.jsonl", ("--model", "demo")
+    assert "85" in shell("ask", "What is 47 + 38?", *demo)
+    measured = json.loads(shell("bench", *demo, "--set", "demo", "--n", 3, "--json"))
+    assert [len(run["answers"]) for run in measured["runs"]] == [3, 3, 3]
     shell("prompts", "make", "demo", "--n", 12, "--out", prompts)
     assert json.loads(shell("prompts", "check", prompts, *demo, "--json"))["problems"] == []
     tried = json.loads(shell("prompts", "test", prompts, *demo, "--n", 2, "--k", 2, "--json"))

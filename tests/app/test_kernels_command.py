@@ -85,6 +85,7 @@ def test_without_triton_it_says_what_to_install(
         (["--arch", "sm_70"], "--arch must be one of sm_80"),
         (["--arch", "sm_120", "--activations", "int8"], "--activations must be one of auto"),
         (["--arch", "sm_120", "--tokens", "0"], "--tokens must be from 1"),
+        (["--arch", "sm_120", "--z", "half"], "--z must be one of none, whole, top-k"),
     ],
 )
 def test_what_is_not_known_is_named(
@@ -108,3 +109,10 @@ def test_the_json_holds_every_kernel(capsys: pytest.CaptureFixture[str]) -> None
     read = sum(kernel["bytes"] for kernel in experts)
     assert read == pytest.approx(19 * 163.3 * EXPERT, rel=0.02)
     assert found["bytes_per_step"] == sum(kernel["bytes"] for kernel in found["kernels"])
+    # z reads the embedding table, and the adapter three matrices of the hidden size.
+    context = {k["name"]: k for k in found["kernels"] if k["part"] == "residual context"}
+    assert context["soft_mix"]["bytes"] == pytest.approx(2 * 2048 * 157184, rel=0.03)
+    products = [k["bytes"] for name, k in context.items() if name.startswith("adapter")]
+    assert products == pytest.approx(3 * [2 * 2048 * 2048], rel=0.05)
+    layers = [k["launches"] for k in found["kernels"] if k["part"] == "expert layer"]
+    assert sum(layers) == 19 * 8

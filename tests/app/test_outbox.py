@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from app.outbox import RATE, Outbox
-from app.protocol import Block, EngineMessage, Step, decode_engine
+from app.protocol import Block, EngineMessage, Gpu, Step, decode_engine
 
 
 def step(number: int) -> Callable[[], Step]:
@@ -50,6 +50,19 @@ def test_steps_are_sampled_and_the_newest_arrives() -> None:
     steps = [m for m in sink.messages() if isinstance(m, Step)]
     assert 1 <= len(steps) <= elapsed * RATE + 2
     assert steps[-1].forwards == 299, "the last step is not left lying"
+
+
+def test_what_is_no_part_of_an_answer_takes_no_step_away() -> None:
+    sink = Sink()
+    outbox = Outbox(sink)
+    for number in range(3):
+        outbox.sample(step(number))
+        outbox.aside(Gpu(power_watts=float(number)))
+    while len(sink.getvalue().splitlines()) < 4:
+        time.sleep(0.01)
+    outbox.close(10)
+    steps = [m for m in sink.messages() if isinstance(m, Step)]
+    assert steps[-1].forwards == 2
 
 
 def test_a_block_replaces_the_step_that_waits() -> None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from app.commands.progress import summary
+from app.commands.runs import list_runs
 from app.run_watch import RunWatch, best_checks
 from app.runs import LOG, can_resume, delete_run, every_run, seen_status
 from finetune.runs import RunError, RunFolder, Status
@@ -123,3 +125,26 @@ def test_what_cannot_be_read_is_said() -> None:
     watch = RunWatch(run)
     assert watch.info is None
     assert "damaged" in watch.problem
+
+
+def test_what_the_time_went_to_in_runs_of_either_version() -> None:
+    run, old = make_run(), make_run("old")
+    add(run, check(0, 5, 8.0), update(1, card={"power_watts": 388.0}), update(2))
+    first = update(1)
+    del first["verify_seconds"]
+    add(old, first, update(2))
+    told = summary(run)
+    assert told["parts"] == {"answers": 2.5, "verifiers": 0.5, "learning": 1.0, "checks": 3.0}
+    assert (told["seconds"], told["card"]) == (4.0, None)
+    assert summary(old)["parts"]["verifiers"] is None
+    assert summary(old)["seconds"] == 4.0
+
+
+def test_events_of_another_kind_hide_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    good, odd = make_run("good"), make_run("odd")
+    add(good, check(0, 5, 8.0))
+    lines = ("[1]", "7", '{"kind": "update"}', '{"kind": "check", "done": 0}', '{"kind": "alarm"}')
+    (odd.path / "events.jsonl").write_text("\n".join(lines) + "\n")
+    assert list_runs() == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["good", "odd"]
+    assert summary(odd)["start"] is None

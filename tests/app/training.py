@@ -32,6 +32,7 @@ def update(done: int, **changes: Any) -> dict[str, Any]:
         "cut": 1, "prompts": 8, "prompts_passed": 6, "tokens": 320, "steps": 40, "tpf_steps": 8.0,
         "prediction": 0.4, "aec": 0.0001, "anchor": 0.02, "uncertain": 30, "positions": 100,
         "grad_norm": 0.7, "skipped": False, "rollout_seconds": 1.5, "learn_seconds": 0.5,
+        "verify_seconds": 0.25,
         "samples": [],
     } | changes  # fmt: skip
 
@@ -41,6 +42,7 @@ def check(done: int, right: int, tpf: float) -> dict[str, Any]:
     return {
         "kind": "check", "done": done, "n": 10, "right": right, "interval": [0.1, 0.9], "tpf": tpf,
         "tpf_steps": tpf, "passes": [True] * right + [False] * (10 - right), "tokens": 400,
+        "seconds": 3.0,
     }  # fmt: skip
 
 

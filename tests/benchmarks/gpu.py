@@ -223,9 +223,9 @@ def _launch(graph: Graph) -> None:
 def _distinct(launches: LoopLaunches, piece: str) -> float:
     """Experts that a layer met in the last forward of a piece, on average."""
     met = [
-        launch.arguments["ids"].unique().numel() - launch.constants["EXPERTS"] + MINI.num_experts
+        launch.arguments["ids"].unique().numel() - launch.constants["SHARED"]
         for launch in launches.launches()[piece]
-        if launch.name == "expert_slots"
+        if launch.name == "router"
     ]
     return sum(met) / len(met)
 

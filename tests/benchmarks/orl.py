@@ -167,19 +167,19 @@ VARIANTS: dict[str, Variant] = {
 
 
 def trained(
-    start: Path, variant: Variant, seed: int, changes: dict[str, Any], *, quiet: bool = False
+    start: Path, variant: Variant, name: str, seed: int, changes: dict[str, Any]
 ) -> tuple[Engine, str]:
-    """An engine trained in the variant's way, and the time that took."""
+    """An engine trained by the named recipe in the variant's way, and the time that took."""
     engine = Engine.load(start, device="cpu")
     settings = {**variant.settings, **changes, "seed": seed}
     train = settings.pop("train", "lora")
-    config = recipe("normal", train, engine.config.hidden_size, **settings)
+    config = recipe(name, train, engine.config.hidden_size, **settings)
     prompts = training_prompts(config.prompts_per_update * config.updates, seed)
     begin, cpu = time.monotonic(), time.process_time()
     trainer = variant.make(engine, prompts, verify, config)
     for number in range(config.updates):
         report = trainer.update(number)
-        if not quiet and (number + 1) % 10 == 0:
+        if name != "quick" and (number + 1) % 10 == 0:
             sums = report.sums
             print(
                 f"  update {number + 1}: kept {report.kept}/{len(report.rollouts)}, per step "
@@ -205,7 +205,7 @@ def run_main(model: Path, seeds: Sequence[int], changes: dict[str, Any], fresh: 
         for preset, evaluation in found.items():
             print(f"start, {name}, {preset}: {figures(evaluation)}", flush=True)
     for seed in seeds:
-        engine, spent = trained(model, VARIANTS["orl"], seed, dict(changes))
+        engine, spent = trained(model, VARIANTS["orl"], "normal", seed, dict(changes))
         print(f"seed {seed}: {spent}", flush=True)
         for name, prompts in sets.items():
             for preset, evaluation in at_presets(engine, prompts).items():
@@ -226,7 +226,7 @@ def run_ablations(
     print(json.dumps(rows, indent=1), flush=True)
     for name in only or VARIANTS:
         for seed in seeds:
-            engine, spent = trained(model, VARIANTS[name], seed, dict(changes), quiet=True)
+            engine, spent = trained(model, VARIANTS[name], "quick", seed, dict(changes))
             for preset, evaluation in at_presets(engine, held).items():
                 print(
                     f"{name:<26} seed {seed} {preset:<8} {figures(evaluation)}; "
@@ -301,9 +301,16 @@ def run_packing(model: Path) -> None:
         for prompt in training_prompts(6, 0)
     ]
     config = DecodeConfig(max_new_tokens=96, threshold=0.9, editing_threshold=0.9)
-    for name, engine in (("demo", demo), ("50 M", fifty_million())):
-        many = replace(config, min_unmask=4, stop_at_end=False) if name == "50 M" else config
-        ends = engine.generate_many(asked, many, record=True)
+    # Random weights have nothing to say: four tokens a step, which is about what real text takes.
+    steady = replace(config, min_unmask=4, stop_at_end=False)
+    long = [[(7 * i + 11 * row) % 1000 for i in range(256)] for row in range(6)]
+    large = fifty_million()
+    for name, engine, prompts, decode in (
+        ("demo", demo, asked, config),
+        ("50 M, short prompts", large, asked, steady),
+        ("50 M, prompts of 256 tokens", large, long, steady),
+    ):
+        ends = engine.generate_many(prompts, decode, record=True)
         trainer = Trainer(engine, [Prompt((), None, "", 0, "")], verify, FinetuneConfig())
         finished = [replace(end, reason="end") for end in ends]
         rollouts = [_Kept(end) for end in finished]

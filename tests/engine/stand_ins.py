@@ -48,6 +48,9 @@ class Gpu:
     processes: list[tuple[int, float | None]] = field(default_factory=list)
     mig: list[Gpu] | None = None
     dead: bool = False
+    draw: float | None = 388.0
+    joules: float | None = 1000.0
+    reasons: int | None = 0
 
 
 RTX_3090 = Gpu("NVIDIA GeForce RTX 3090", (8, 6), 24.0, 23.5, "GPU-3090aaaa-0000", bus=384)
@@ -113,7 +116,31 @@ class Nvml:
 
     def nvmlDeviceGetMemoryInfo(self, gpu: Gpu) -> Any:
         total = _supported(gpu.total)
-        return SimpleNamespace(total=int(total * GIB), free=int(gpu.free * GIB))
+        free = int(gpu.free * GIB)
+        return SimpleNamespace(total=int(total * GIB), free=free, used=int(total * GIB) - free)
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Gpu:
+        every = [part for gpu in self.gpus for part in (gpu, *(gpu.mig or ()))]
+        for gpu in every:
+            if gpu.uuid == uuid:
+                return gpu
+        raise NvmlError(6, "Not Found")
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: Gpu) -> Any:
+        return SimpleNamespace(gpu=97, memory=40)
+
+    def nvmlDeviceGetPowerUsage(self, gpu: Gpu) -> int:
+        return int(_supported(gpu.draw) * 1000)
+
+    def nvmlDeviceGetTemperature(self, gpu: Gpu, sensor: int) -> int:
+        assert sensor == 0, "the chip's"
+        return 66
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu: Gpu) -> int:
+        return int(_supported(gpu.joules) * 1000)
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, gpu: Gpu) -> int:
+        return int(_supported(gpu.reasons))
 
     def nvmlDeviceGetDisplayActive(self, gpu: Gpu) -> int:
         return int(gpu.display)

@@ -1,6 +1,6 @@
 """The CPU's products of few rows, which take routes of their own, against double precision.
 
-Tolerance: sums of 512 and 1,024 float32 products in another order, each about 1 in size.
+Tolerance: sums of up to 1,024 float32 products in another order, each about 1 in size.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.kernels import reference
 
-ROWS = (1, 2, 3, 4, 5, 8, 9, 12, 13, 27, 32, 64, 65)
+ROWS = (1, 3, 4, 5, 12, 13, 27, 64, 65)
 
 
 def close(found: Tensor, wanted: Tensor) -> None:
@@ -18,7 +18,7 @@ def close(found: Tensor, wanted: Tensor) -> None:
 
 
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("shape", [(512, 1024), (4608, 64), (2050, 1024), (96, 32)])
+@pytest.mark.parametrize("shape", [(512, 512), (4608, 64), (96, 32)])
 def test_linear(rows: int, shape: tuple[int, int]) -> None:
     weight, x = torch.randn(shape), torch.randn(rows, shape[1])
     close(reference.linear(x, weight), F.linear(x.double(), weight.double()))

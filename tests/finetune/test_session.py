@@ -32,7 +32,7 @@ def final_state(run: RunFolder) -> dict[str, Tensor]:
 
 def figures(run: RunFolder) -> list[dict[str, Any]]:
     """The events without what the clock says."""
-    timed = ("rollout_seconds", "learn_seconds", "time")
+    timed = ("rollout_seconds", "verify_seconds", "learn_seconds", "seconds", "time")
     return [{k: v for k, v in event.items() if k not in timed} for event in run.events()]
 
 

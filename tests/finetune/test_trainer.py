@@ -1,5 +1,6 @@
 """One update: what it learns from, what it touches, and what it does when something is wrong."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,14 @@ import torch
 from torch import Tensor
 
 from engine.config import DecodeConfig
+from engine.machine.gauges import Gauges
 from finetune.config import FinetuneConfig, Train, recipe
 from finetune.prompts import Prompt
 from finetune.rollout import answer_seed, prompts_of, roll_out
+from finetune.session import update_event
 from finetune.trainer import OutOfMemoryError, Trainer
 from finetune.verifiers import Verdict
+from tests.engine.stand_ins import GIB, Gpu, Nvml
 from tests.finetune.tiny import (
     fails,
     passes,
@@ -238,3 +242,27 @@ def test_verdicts_belong_to_their_answers(tiny_checkpoint: Path) -> None:
     found = roll_out(tiny_engine(tiny_checkpoint), questions(5), verifier, tiny_config(), 0)
     for rollout in found:
         assert rollout.verdict.reason == f"{rollout.prompt.id} {rollout.finish.text}"
+
+
+def test_the_verifiers_part_of_an_update_is_told(tiny_checkpoint: Path) -> None:
+    def slow(prompt: Prompt, text: str) -> Verdict:
+        time.sleep(0.02)
+        return Verdict(True, "", 0.0)
+
+    report = trainer(tiny_checkpoint, slow).update(0)
+    assert 0.02 <= report.verify_seconds <= report.rollout_seconds
+    assert report.card is None, "there is no card here"
+
+
+def test_the_card_is_read_after_an_update(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(free=7.8, joules=None)
+    card = Gauges(Nvml(gpu), gpu)
+    monkeypatch.setattr("finetune.trainer.gauges_of", lambda device: card)
+    event = update_event(trainer(tiny_checkpoint).update(0))
+    total, free = int(31.8 * GIB), int(7.8 * GIB)
+    assert event["card"] == {
+        "memory_used": total - free, "memory_total": total, "power_watts": 388.0,
+        "temperature_c": 66, "utilisation": 97, "throttle": None,
+    }  # fmt: skip

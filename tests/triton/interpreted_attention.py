@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.kernels import reference, triton_attention
+from engine.kernels import nvfp4_reference, reference, triton_attention
+from engine.kernels.triton_round import Rounded, Rounding
+from tests.triton.interpreter import in_any_order
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2**-6}
 
@@ -50,10 +52,7 @@ def attend_open(
     q: Tensor, keys: Tensor, values: Tensor, start: Tensor, scratch: triton_attention.Scratch
 ) -> Tensor:
     out = torch.full_like(q, float("nan"))
-    for launch in triton_attention.open_launches(
-        q, keys, values, start, scratch, out, block_length=8
-    ):
-        launch.run()
+    triton_attention.open_launch(q, keys, values, start, scratch, out, block_length=8).run()
     return out
 
 
@@ -86,6 +85,42 @@ def test_the_wide_form_hides_the_second_block_from_the_first() -> None:
     after = attend_open(q, keys, values, where, scratch)
     assert torch.equal(before[:, :8], after[:, :8])
     assert not torch.isclose(before[:, 8:], after[:, 8:]).any()
+
+
+@pytest.mark.parametrize("start", [0, 72, 200])
+def test_whichever_program_is_the_last_it_is_the_same(start: int) -> None:
+    """Launch after launch on the same counters, which are at rest in between."""
+    q, keys, values = tensors((), 4, 2, 16, 224, 16, torch.float32)
+    scratch = triton_attention.Scratch(64, 16, q.device)
+    where = torch.tensor([start], dtype=torch.int32)
+    wanted = attend_open(q, keys, values, where, scratch)
+    for seed in range(3):
+        with in_any_order(seed):
+            assert torch.equal(attend_open(q, keys, values, where, scratch), wanted)
+        assert not scratch.counters.any()
+
+
+@pytest.mark.parametrize("splits", [1, 8])
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(("size", "dtype"), [(48, torch.bfloat16), (16, torch.float32)])
+def test_the_result_may_be_rounded_at_once(
+    size: int, dtype: torch.dtype, native: bool, splits: int
+) -> None:
+    q, keys, values = tensors((), 6, 2, 8, 48, size, dtype)
+    where, unit = torch.tensor([40], dtype=torch.int32), torch.tensor(3 / 2688)
+    scratch = triton_attention.Scratch(48, size, q.device, splits)
+    plain, out = torch.empty(8, 6 * size, dtype=dtype), torch.empty(8, 6 * size, dtype=dtype)
+    into = Rounded.empty(8, 6 * size, out, native=native)
+    for one, rounding in ((plain, None), (out, Rounding(unit, into))):
+        triton_attention.open_launch(
+            q, keys, values, where, scratch, one, block_length=8, rounding=rounding
+        ).run()
+    packed, scales = nvfp4_reference.quantize_activations(plain, unit)
+    if native:
+        assert torch.equal(into.packed, packed)
+        assert torch.equal(into.scales, scales.view(torch.uint8))
+    else:
+        assert torch.equal(into.values, nvfp4_reference.unpack_weight(packed, scales).to(dtype))
 
 
 def test_rows_with_prefixes_of_their_own() -> None:

@@ -139,6 +139,14 @@ def test_exact_weights(name: str, blocks: int, card: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("name", "joins"), [("plain", True), ("plain with LoRA", False), ("W4A16", True)]
+)
+def test_the_shared_expert_joins_those_of_its_form(name: str, joins: bool, tmp_path: Path) -> None:
+    moe = MODELS[name](tmp_path).model.layers[1].mlp
+    assert (joined_shared(moe) is not None) == joins
+
+
+@pytest.mark.parametrize(
     ("card", "other", "joins"),
     [
         ((12, 0), None, True), ((9, 0), "down_proj", True), ((12, 0), "down_proj", True),

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.kernels import reference, triton_norm
+from engine.kernels import nvfp4_reference, reference, triton_norm
+from engine.kernels.triton_round import Rounded, Rounding
 
 SHAPES = [(1, 2048), (3, 100), (5, 64), (2, 3, 17), (1, 1)]
 
@@ -52,3 +53,25 @@ def test_the_sum_may_replace_its_first_term() -> None:
 
 def test_a_row_of_zeros_stays_zero() -> None:
     assert not triton_norm.rms_norm(torch.zeros(2, 8), torch.ones(8), 1e-6).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_norm_may_be_rounded_at_once(dtype: torch.dtype, native: bool, keep: bool) -> None:
+    torch.manual_seed(8)
+    x, added = (torch.randn(5, 176).to(dtype) for _ in range(2))
+    weight, unit = (torch.rand(176) + 0.5).to(dtype), torch.tensor(2 / 2688)
+    total, normed = triton_norm.add_rms_norm(x, added, weight, 1e-6)
+    out, into = torch.full_like(x, 7), Rounded.empty(5, 176, x, native=native)
+    triton_norm.norm_launch(
+        x, weight, 1e-6, out, added=added, total=x, rounding=Rounding(unit, into), keep=keep
+    ).run()
+    assert torch.equal(x, total)
+    assert torch.equal(out, normed if keep else torch.full_like(x, 7))
+    packed, scales = nvfp4_reference.quantize_activations(normed, unit)
+    if native:
+        assert torch.equal(into.packed, packed)
+        assert torch.equal(into.scales, scales.view(torch.uint8))
+    else:
+        assert torch.equal(into.values, nvfp4_reference.unpack_weight(packed, scales).to(dtype))

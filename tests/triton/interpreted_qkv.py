@@ -4,6 +4,9 @@ import pytest
 import torch
 
 from engine.kernels import reference, triton_qkv
+from engine.kernels.plans import linear_plan
+from engine.kernels.triton_linear import linear_launch
+from tests.triton.interpreter import in_any_order
 
 # (batch, tokens, heads, key heads, head size, rotary size)
 SHAPES = [
@@ -71,3 +74,46 @@ def test_the_cache_form_writes_where_the_device_says(shape: tuple, start: int) -
         untouched = torch.ones(capacity, dtype=torch.bool)
         untouched[start : start + tokens] = False
         assert (cache[:, untouched] == 7.0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("tokens", "heads", "kv_heads", "size", "rotary", "launches"),
+    [
+        (5, 4, 2, 64, 32, 1),  # a head is two tiles
+        (70, 2, 1, 32, 8, 1),  # a head is a tile, and there are two parts of tokens
+        (33, 3, 1, 16, 16, 1),  # a tile is two heads, of which the last one has one
+        (3, 2, 1, 24, 6, 2),  # a tile holds pieces of heads
+    ],
+)
+def test_the_product_may_split_its_own_heads(
+    tokens: int, heads: int, kv_heads: int, size: int, rotary: int, launches: int,
+    dtype: torch.dtype,
+) -> None:  # fmt: skip
+    torch.manual_seed(tokens)
+    capacity, width, columns = tokens + 9, (heads + 2 * kv_heads) * size, 40
+    x, weight = torch.randn(tokens, columns).to(dtype), torch.randn(width, columns).to(dtype)
+    norms = [(torch.rand(size) + 0.5).to(dtype) for _ in range(2)]
+    tables = reference.rotary_tables(torch.arange(capacity), rotary, 1e4, dtype)
+    where, qkv = torch.tensor([7], dtype=torch.int32), torch.empty(tokens, width, dtype=dtype)
+    q = torch.empty(heads, tokens, size, dtype=dtype)
+    keys, values = (torch.empty(kv_heads, capacity, size, dtype=dtype) for _ in range(2))
+    plan = linear_plan((8, 0), dtype, tokens, width)
+    product = linear_launch(x, weight, plan, qkv)
+    store = triton_qkv.store_launch(qkv, *norms, *tables, where, keys, values, q, eps=1e-6)
+    for launch in (product, store):
+        launch.run()
+    wanted = [t.clone() for t in (q, keys[:, 7 : 7 + tokens], values[:, 7 : 7 + tokens])]
+    joined = triton_qkv.split_linear_launches(product, store)
+    assert len(joined) == launches
+    for seed in range(3):
+        for tensor in (qkv, q, keys, values):
+            tensor.fill_(float("nan"))
+        with in_any_order(seed):
+            for launch in joined:
+                launch.run()
+        found = (q, keys[:, 7 : 7 + tokens], values[:, 7 : 7 + tokens])
+        assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
+        assert keys[:, :7].isnan().all()
+        if launches == 1:
+            assert not joined[0].arguments["counters"].any()

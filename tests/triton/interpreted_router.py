@@ -5,6 +5,8 @@ import torch
 from torch import Tensor
 
 from engine.kernels import reference, triton_router
+from engine.kernels.triton_slots import Slots, slots_launch
+from tests.triton.interpreter import in_any_order
 
 
 def stable_choice(
@@ -48,6 +50,44 @@ def test_the_choice_is_the_references(shape: tuple[int, ...], dtype: torch.dtype
     torch.testing.assert_close(weights, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("rows", [8, 16])
+@pytest.mark.parametrize("shape", [*SHAPES[:2], (40, 32, 48, 8, 4, 8), SHAPES[3]])
+def test_its_slots_are_those_of_its_choice(shape: tuple[int, ...], rows: int, joined: bool) -> None:
+    """The list that the experts' own kernel would make, whichever programs are the last."""
+    tokens, size, experts, n_group, topk_group, top_k = shape
+    torch.manual_seed(tokens)
+    hidden, gate = torch.randn(tokens, size), torch.randn(experts, size) / size**0.5
+    bias, width, number = torch.randn(experts), top_k + joined, experts + joined
+    ids = torch.empty(tokens, width, dtype=torch.int64)
+    weights = torch.empty(tokens, width)
+    found, wanted = (Slots.empty(tokens * width, number, rows, ids.device) for _ in range(2))
+    launch = triton_router.route_launch(
+        hidden, gate, bias, ids, weights, n_group=n_group, topk_group=topk_group, scale=2.5,
+        joined=joined, slots=found,
+    )  # fmt: skip
+    plain = triton_router.route(
+        hidden, gate, bias, n_group=n_group, topk_group=topk_group, top_k=top_k, scale=2.5
+    )
+    for seed in range(2):
+        for tensor in (found.expert, found.filled, found.pairs, found.total, ids):
+            tensor.fill_(-1)
+        with in_any_order(seed):
+            launch.run()
+        assert not launch.arguments["counters"].any()
+        assert torch.equal(ids[:, :top_k], plain[0])
+        assert torch.equal(weights[:, :top_k], plain[1])
+        assert not joined or ((ids[:, -1] == experts).all() and (weights[:, -1] == 1).all())
+        slots_launch(ids, wanted, number, hidden, None, None).run()
+        total = int(wanted.total)
+        assert int(found.total) == total
+        assert torch.equal(found.expert[:total], wanted.expert[:total])
+        assert torch.equal(found.filled[:total], wanted.filled[:total])
+        held = torch.arange(rows) < wanted.filled[:total, None]
+        pairs = [t.pairs.view(-1, rows)[:total][held] for t in (found, wanted)]
+        assert torch.equal(*pairs)
+
+
 def test_equals_are_chosen_in_their_order() -> None:
     """Few levels of scores, so that ties are everywhere: between experts and between groups."""
     torch.manual_seed(1)
@@ -84,8 +124,13 @@ def test_the_bias_chooses_but_does_not_weigh() -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of what is tested here
 def test_scores_that_are_not_numbers_name_no_expert_that_is_not_there() -> None:
     hidden = torch.full((2, 16), float("nan"))
-    ids, _ = triton_router.route(
-        hidden, torch.ones(6, 16), torch.zeros(6), n_group=3, topk_group=2, top_k=2, scale=1.0
-    )
+    ids, weights = torch.empty(2, 2, dtype=torch.int64), torch.empty(2, 2)
+    slots = Slots.empty(4, 6, 8, ids.device)
+    triton_router.route_launch(
+        hidden, torch.ones(6, 16), torch.zeros(6), ids, weights, n_group=3, topk_group=2,
+        scale=1.0, slots=slots,
+    ).run()  # fmt: skip
     assert ids.min() >= 0
     assert ids.max() < 6
+    assert weights.isnan().all()
+    assert 1 <= int(slots.total) <= slots.capacity

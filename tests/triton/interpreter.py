@@ -5,6 +5,10 @@ instead of rounding them, and reads NVFP4's scales as powers of two; none of thi
 operation on such numbers takes their values, computes in float32 and rounds once, as a GPU does.
 """
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import torch
 import triton
@@ -149,3 +153,24 @@ def repair() -> None:
         setattr(InterpreterBuilder, name, function)
     interpreter._patch_lang_tensor = _patch_tensor
     TritonSemantic.dot_scaled = _scaled_product
+
+
+@contextmanager
+def in_any_order(seed: int) -> Iterator[None]:
+    """Run the programs of every launch in an order drawn from `seed`, not in that of the grid."""
+    builder = interpreter.interpreter_builder
+    draw = random.Random(seed)
+    order: list[int] = []
+
+    def set_grid_idx(x: int, y: int, z: int) -> None:
+        width, height, depth = builder.grid_dim
+        if x == y == z == 0:
+            order[:] = draw.sample(range(width * height * depth), width * height * depth)
+        rest, z = divmod(order[(x * height + y) * depth + z], depth)
+        InterpreterBuilder.set_grid_idx(builder, *divmod(rest, height), z)
+
+    builder.set_grid_idx = set_grid_idx
+    try:
+        yield
+    finally:
+        del builder.set_grid_idx

@@ -2,6 +2,7 @@
 built from tensors on the meta device, which have shapes and no memory."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from engine.kernels import (
 from engine.kernels.launch import Launch
 from engine.kernels.loop_state import LoopState, Mailbox
 from engine.kernels.triton_sampling import Sampler
+from engine.kernels.triton_slots import Slots
 from engine.kernels.triton_soft import SoftEmbedding
 from engine.kernels.triton_unmask import STATE, Block, BlockRules, step_launch
 
@@ -50,11 +52,14 @@ def step(width: int) -> Iterator[Launch]:
         qkv, norms, norms, tables, tables, start, cache, cache, q, eps=1e-6
     )
     scratch = triton_attention.Scratch(HEADS * width, SIZE, q.device)
-    yield from triton_attention.open_launches(q, cache, cache, start, scratch, q, block_length=32)
-    yield from triton_router.route_launches(
-        x, blank(256, HIDDEN), numbers(256), numbers(triton_router.PARTS, width, 256),
-        ids(width, 8), numbers(width, 8), n_group=8, topk_group=4, scale=2.5,
-    )  # fmt: skip
+    yield triton_attention.open_launch(q, cache, cache, start, scratch, q, block_length=32)
+    slots = Slots.empty(9 * width, 257, 16, q.device)
+    limits: dict[str, Any] = {"n_group": 8, "topk_group": 4, "scale": 2.5}
+    for top_k, joined, listed in ((8, False, None), (9, True, slots)):
+        yield triton_router.route_launch(
+            x, blank(256, HIDDEN), numbers(256), ids(width, top_k), numbers(width, top_k), **limits,
+            joined=joined, slots=listed,
+        )  # fmt: skip
     logits, states = blank(width, VOCABULARY), ids(width // 32, len(STATE))
     config = DecodeConfig(temperature=0.7, top_k=40, top_p=0.9, seed=1)
     yield from Sampler(config, width, VOCABULARY, MASK, states).launches(logits)
@@ -82,6 +87,6 @@ def others() -> Iterator[Launch]:
     yield triton_pointwise.add_scaled_launch(x, x, 2.0)
     q, cache = blank(HEADS, 512, SIZE), blank(KV_HEADS, 1024, SIZE)
     scratch = triton_attention.Scratch(HEADS * 512, SIZE, q.device, splits=1)
-    yield from triton_attention.open_launches(
+    yield triton_attention.open_launch(
         q, cache, cache, blank(1, dtype=torch.int32), scratch, q, block_length=32
     )

@@ -1,6 +1,7 @@
 """Every kernel at LLaDA2.1-mini's shapes, compiled for every card the engine supports: no spills,
 no stack, no more shared memory than the card gives, and the matrix instructions that were meant."""
 
+import re
 from functools import cache
 from importlib.util import find_spec
 
@@ -16,7 +17,7 @@ pytestmark = [
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 NATIVE = ["sm_100", "sm_120"]
 SMALL = {
-    "norm", "qkv", "attention", "attention_combine", "router_scores", "router_choice", "scan",
+    "norm", "qkv", "attention", "router", "scan",
     "scan_combine", "cut", "draw", "draw_combine", "soft_sums", "soft_mix", "soft_add",
     "soft_list", "soft_gather", "decide", "advance", "embed", "activate", "add_scaled",
 }  # fmt: skip
@@ -88,3 +89,45 @@ def test_the_small_kernels_fit_too(arch: str) -> None:
     assert {name for name, _ in kernels} == SMALL
     products = {name for name, figures in kernels if figures.instruction}
     assert {"attention", "soft_mix"} <= products  # on the matrix units, whatever they are called
+
+
+@pytest.mark.parametrize(
+    ("rounded", "packed", "tokens"), [(False, False, 32), (False, True, 64), (True, True, 32)]
+)
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_an_expert_layer_is_eight_launches(
+    arch: str, rounded: bool, packed: bool, tokens: int
+) -> None:
+    from engine.decode.step import Step, step_kernels
+    from engine.kernels.offline import ARCHITECTURES
+
+    step = Step(
+        MINI, ARCHITECTURES[arch], tokens, distinct=163, rounded=rounded, packed_linears=packed,
+        packed_experts=packed,
+    )  # fmt: skip
+    listed = [kernel for kernel in step_kernels(step) if kernel.part == "expert layer"]
+    assert sum(kernel.count for kernel in listed) == 8 * 19
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
+def test_the_last_program_sees_what_the_others_wrote(arch: str) -> None:
+    """Around each counting of programs: all threads' stores, a barrier, one addition that releases
+    and acquires, a barrier, and only then loads, none of which may come from a read-only cache."""
+    from engine.decode.step import Step, step_kernels
+    from engine.kernels.offline import ARCHITECTURES, compile_ptx
+
+    step = Step(MINI, ARCHITECTURES[arch], 32, distinct=163, rounded=False)
+    counting = {}
+    for kernel in step_kernels(step):
+        if kernel.part == "expert layer" and "counters" in kernel.launch.arguments:
+            ptx, _ = compile_ptx(kernel.launch, arch)
+            words = r"(bar\.sync|atom\.[\w.]+|(?:ld|st)\.global[\w.]*|cp\.async\.c[\w.]*)"
+            counting[kernel.name] = re.findall(words, ptx)
+    assert set(counting) == {"qkv_linear_w4a16_split", "attention", "router"}
+    for name, words in counting.items():
+        found = [i for i, word in enumerate(words) if word.startswith("atom")]
+        assert len(found) == (2 if name == "router" else 1), name
+        for i in found:
+            assert words[i] == "atom.global.gpu.acq_rel.add.u32"
+            assert words[i - 1] == words[i + 1] == "bar.sync"
+        assert not [word for word in words if ".nc" in word]

@@ -8,12 +8,12 @@ from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import ScrollableContainer
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.bench.prompts import BenchSet
-from app.bench.report import as_text
+from app.bench.report import WIDTH, as_text
 from app.bench.result import ResultError, write_result
 from app.protocol import Ready
 from app.text import printable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from app.tui.app import OrlChat
 
 METER = 40
+LEAST_WIDTH = 40
 
 
 class BenchScreen(ModalScreen[None]):
@@ -47,7 +48,7 @@ class BenchScreen(ModalScreen[None]):
         self._run: BenchRun | None = None
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="window") as window:
+        with ScrollableContainer(classes="window") as window:
             window.border_title = f"Benchmark: {printable(self._found.name)}"
             yield Static("", id="progress", markup=False)
             yield Static("", id="report", markup=False)
@@ -61,7 +62,7 @@ class BenchScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         """Begin."""
-        self.query_one(VerticalScroll).focus()
+        self.query_one(ScrollableContainer).focus()
         self.action_again()
 
     def action_again(self) -> None:
@@ -110,11 +111,16 @@ class BenchScreen(ModalScreen[None]):
             self._run.stop()
         self.program.session.send_pace()
 
+    def on_resize(self) -> None:
+        """The report's lines are as long as the window is wide."""
+        self.call_after_refresh(self._changed)
+
     def _changed(self) -> None:
         run = self._run
         if run is None or not self.is_attached:
             return
-        full, empty = meter(run.done / run.total, METER)
+        width = self.query_one("#progress").size.width
+        full, empty = meter(run.done / run.total, min(METER, width // 3))
         words = {
             Stage.RUNNING: f"answer {run.done + 1} of {run.total}, warm-ups included",
             Stage.STOPPED: "Stopped: this is what was measured until then.",
@@ -124,8 +130,8 @@ class BenchScreen(ModalScreen[None]):
         line = Text(f"{full}{empty}  {printable(words[run.stage])}")
         self.query_one("#progress", Static).update(line)
         if self._measured and (run.stage is not Stage.RUNNING or run.done % 6 == 0):
-            report = printable(as_text(run.result.measured()))
-            self.query_one("#report", Static).update(Text(report, no_wrap=True))
+            report = printable(as_text(run.result.measured(), max(LEAST_WIDTH, min(width, WIDTH))))
+            self.query_one("#report", Static).update(Text(report))
         if self._side_by_side:
             self.query_one("#answers", Static).update(_columns(run.answers.items()))
         self.refresh_bindings()

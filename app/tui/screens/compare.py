@@ -152,8 +152,10 @@ class CompareScreen(WorkScreen):
         item = shown[self._at] if self._at < len(shown) else None
         place = f"Prompt {self._at + 1} of {len(shown)}" if shown else "No prompt"
         self.query_one("#compare-question").border_title = f"{place}, {words.KINDS[self._kind]}"
-        asked = Text(words.question(item), overflow="ellipsis", no_wrap=True)
-        self.query_one("#compare-asked", Static).update(asked)
+        asked = words.question(item) if item is not None or not data else words.NONE[self._kind]
+        self.query_one("#compare-asked", Static).update(
+            Text(asked, overflow="ellipsis", no_wrap=True)
+        )
         for side in SIDES:
             self.query_one(f"#compare-{side}").border_title = words.answer_title(item, side)
             text = Text(words.answer_text(item, side))

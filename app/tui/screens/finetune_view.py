@@ -66,8 +66,9 @@ class FinetuneView(WorkScreen):
         self.query_one(PathField).value = self.setup.path
 
     def look(self) -> None:
-        """The runs as they are now; a personal set that exists by now is offered."""
-        if not self.setup.path:
+        """The runs as they are now; a personal set that exists by now is offered, unless a path
+        is being written."""
+        if not self.setup.path and not self.query_one(PathField).value:
             self.use(_offered())
         elif self.setup.stale:
             self.use(self.setup.path)

@@ -1,6 +1,7 @@
 """The tab of models and settings: what is on this machine, and every setting with its meaning."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.text import Text
@@ -13,7 +14,7 @@ from textual.widgets.option_list import Option
 from app import library
 from app.hub.plan import KNOWN
 from app.library import LibraryAdapter, LibraryError, LibraryModel
-from app.models import DEMO
+from app.models import BUILT_IN
 from app.text import printable
 from app.tui.figures import size
 from app.tui.screens.tab import TabScreen
@@ -72,9 +73,7 @@ class LibraryScreen(TabScreen):
         models, adapters = await asyncio.to_thread(
             lambda: (library.models(in_use), library.adapters())
         )
-        self._found = {model.name: model for model in models}
-        self._found |= {repo: None for repo in KNOWN if repo not in self._found}
-        self._found |= {f"{adapter.model}\n{adapter.name}": adapter for adapter in adapters}
+        self._found = _in_order(models, adapters)
         options = self.query_one(ModelList)
         if [option.id for option in options.options] == list(self._found):
             for id in self._found:  # in place: a key may come at any time
@@ -159,9 +158,9 @@ class LibraryScreen(TabScreen):
         """Twice, for the same model."""
         id = self._marked
         item = self._found.get(id or "")
-        if not isinstance(item, LibraryModel) or id == DEMO:
+        if not isinstance(item, LibraryModel) or id in BUILT_IN:
             self._tell(
-                "The demo comes with the program; runs are deleted in their tab."
+                "The demos come with the program; runs are deleted in their tab."
                 if item is not None
                 else "There is nothing of it here.",
                 alert=True,
@@ -208,3 +207,17 @@ class LibraryScreen(TabScreen):
         about = self.query_one("#about-model", Static)
         about.set_class(alert, "-alert")
         about.update(Text(printable(words), no_wrap=True, overflow="ellipsis"))
+
+
+def _in_order(
+    models: Iterable[LibraryModel], adapters: Iterable[LibraryAdapter]
+) -> dict[str, LibraryModel | LibraryAdapter | None]:
+    """By id: each model with its adapters below it, models to be had (None), and at the end the
+    adapters whose model is not here."""
+    found: dict[str, LibraryModel | LibraryAdapter | None] = {}
+    below = {f"{adapter.model}\n{adapter.name}": adapter for adapter in adapters}
+    for model in models:
+        found[model.name] = model
+        found |= {id: adapter for id, adapter in below.items() if adapter.model == model.name}
+    found |= {repo: None for repo in KNOWN if repo not in found}
+    return found | {id: adapter for id, adapter in below.items() if id not in found}

@@ -7,14 +7,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
-from app.models import DEMO
-from app.protocol import Ready
+from app.models import BUILT_IN
+from app.protocol import Gpu, Ready
 from app.store_rows import Message
 from app.store_schema import StoreError
 from app.tui import panel, speed
 from app.tui.exports import export_path
 from app.tui.figures import rate
 from app.tui.screens.tab import TabScreen
+from app.tui.setup_words import wrapped
+from app.tui.state import Turn
 from app.tui.widgets.live_panel import RowsPanel
 from app.tui.widgets.plot import Frame, Line, Plot
 
@@ -25,7 +27,10 @@ ANSWERS = 200
 BENCH = "measure every preset over a set of prompts"
 COMPARE = "this question with every preset, side by side"
 EXPORT = "save this answer's figures as JSON and this screen as SVG"
+GLANCE = 0.5
+"""Seconds between two looks at what happens by itself."""
 PROMPTS = 12
+REPLAY = "this answer once more, step by step"
 REPEAT = 3
 
 
@@ -34,10 +39,11 @@ class SpeedScreen(TabScreen):
 
     TAB = "speed"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "older", "older answer", id="speed.older"),
-        Binding("right", "newer", "newer answer", id="speed.newer"),
+        Binding("left", "older", "older", id="speed.older", tooltip="older answer"),
+        Binding("right", "newer", "newer", id="speed.newer", tooltip="newer answer"),
         Binding("up", "blocks(-1)", "blocks", id="speed.up", show=False),
         Binding("down", "blocks(1)", "blocks", id="speed.down"),
+        Binding("space,f6", "replay", "replay", id="speed.replay", tooltip=REPLAY),
         Binding("b", "bench", "benchmark", id="speed.bench", tooltip=BENCH),
         Binding("c", "compare", "presets", id="speed.compare", tooltip=COMPARE),
         Binding("e", "export", "export", id="speed.export", tooltip=EXPORT),
@@ -48,6 +54,8 @@ class SpeedScreen(TabScreen):
         self._answers: list[Message] = []
         self._at = -1
         self._block = 0
+        self._card: Gpu | None = None
+        self._last: Turn | None = None
 
     def body(self) -> ComposeResult:
         with Horizontal(id="speed-top"):
@@ -66,16 +74,26 @@ class SpeedScreen(TabScreen):
             ("rates", "tok/s of the last answers"), ("tpf", "TPF of the last answers"),
         ):  # fmt: skip
             self.query_one(f"#speed-{id}").border_title = title
+        self.set_interval(GLANCE, self._follow)
 
     def look(self) -> None:
-        """Read the answers again; the newest is shown."""
+        """Read the answers again. A new one is shown; else the one that was."""
+        before, session = self._answers, self.program.session
+        self._last = session.last
         try:
-            self._answers = self.program.session.store.answers(ANSWERS)
+            self._answers = session.store.answers(ANSWERS)
         except StoreError as error:
             self._answers = []
             self.say(str(error), alert=True)
-        self._at, self._block = len(self._answers) - 1, 0
+        if [answer.id for answer in before] != [answer.id for answer in self._answers]:
+            self._at, self._block = len(self._answers) - 1, 0
+            self.refresh_bindings()
         self._show()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Without an answer there is nothing to look at."""
+        about = ("older", "newer", "blocks", "replay", "compare", "export")
+        return bool(self._answers) if action in about else True
 
     def on_resize(self) -> None:
         """What fits beside a figure depends on the width."""
@@ -96,6 +114,21 @@ class SpeedScreen(TabScreen):
         self._block = min(last, max(0, self._block + step))
         self._show()
 
+    def action_replay(self) -> None:
+        """The shown answer, step by step."""
+        if not self._answers:
+            return
+        session = self.program.session
+        film = session.recordings.stored_film(
+            self._answers[self._at], session.last, session.engine.ready
+        )
+        if film is None:
+            self.say("No recording of this answer is kept.", alert=True)
+            return
+        from app.tui.screens.replay import ReplayScreen
+
+        self.app.push_screen(ReplayScreen([film], session.settings))
+
     def action_bench(self) -> None:
         """Measure over prompts that the model can be expected to answer."""
         ready = self._free_engine()
@@ -103,7 +136,7 @@ class SpeedScreen(TabScreen):
             return
         from app.bench.sets import load_set
 
-        name = "demo" if ready.model == DEMO else "chat"
+        name = "demo" if ready.model in BUILT_IN else "chat"
         self._measure(load_set(name).some(PROMPTS), ready)
 
     def action_compare(self) -> None:
@@ -172,7 +205,8 @@ class SpeedScreen(TabScreen):
     def _show(self) -> None:
         if not self._answers:
             words = "No answer yet: ask something in the chat, and its figures are here."
-            self.query_one("#speed-figures", RowsPanel).show([[(words, "note")]])
+            figures = self.query_one("#speed-figures", RowsPanel)
+            figures.show(wrapped(words, figures.content_size.width, "note"))
             return
         stats, rates = self._stats, [speed.rate_of(m.stats or {}) for m in self._answers]
         place = f"Answer {self._at + 1} of {len(self._answers)}"
@@ -180,13 +214,29 @@ class SpeedScreen(TabScreen):
             self.query_one(f"#speed-{id}", RowsPanel) for id in ("figures", "blocks", "time")
         )
         figures.border_title = place
-        device = panel.device_rows(self.program.session.engine)
-        figures.show([*speed.figure_rows(stats, figures.content_size.width), *device])
+        self._show_figures(figures)
         blocks.show(speed.block_rows(stats, blocks.content_size.width, first=self._block))
         time.show(speed.time_rows(stats, time.content_size.width))
         self._draw("#speed-rates", [r.tokens_per_second for r in rates])
         self._draw("#speed-tpf", [r.tpf for r in rates])
         self.say(speed.heading(self._answers[self._at]))
+
+    def _show_figures(self, figures: RowsPanel) -> None:
+        """The answer's, and those of the card, which change by themselves."""
+        engine = self.program.session.engine
+        self._card = engine.gpu
+        rows = speed.figure_rows(self._stats, figures.content_size.width)
+        figures.show([*rows, *panel.device_rows(engine)])
+
+    def _follow(self) -> None:
+        """Now and then: an answer that ended meanwhile, and what the card does by now."""
+        session = self.program.session
+        if not self.is_current:
+            return
+        if session.last is not self._last:
+            self.look()
+        elif self._answers and session.engine.gpu != self._card:
+            self._show_figures(self.query_one("#speed-figures", RowsPanel))
 
     def _draw(self, plot: str, values: list[float | None]) -> None:
         """Values from left to right, over a scale that begins at zero; None is a gap."""

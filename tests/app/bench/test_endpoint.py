@@ -95,7 +95,7 @@ def test_addresses_as_people_write_them(written: str, base: str) -> None:
     assert base_address(written) == base
 
 
-@pytest.mark.parametrize("written", ["", "ftp://h", "http://", "http://[x"])
+@pytest.mark.parametrize("written", ["", "ftp://h", "http://", "http://[x", "a b", "h\n:1"])
 def test_what_is_no_address(written: str) -> None:
     with pytest.raises(EndpointError, match="is no address"):
         base_address(written)

@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 
+from app.bench.report import as_text
+from app.bench.result import Result, Run, decode_conditions
 from app.bench.run import ROUND, Setting, measure, plan
 from app.bench.sample import Sample
 from engine.config import DecodeConfig
@@ -107,3 +109,15 @@ def test_without_a_verifier_nothing_is_judged() -> None:
     turns = plan(prompts(1, verify=""), SETTINGS[:1], warm_up=0)
     ((_, own),) = measure(turns, answer, never)
     assert own.right is None
+
+
+@pytest.mark.parametrize("width", [54, 76, 100])
+def test_a_report_fits_the_columns_that_there_are(width: int) -> None:
+    rows = tuple(
+        Run(name, decode_conditions(Setting(name, DecodeConfig())), (sample("a"),))
+        for name in ("speed", "quality", "careful")
+    )
+    lines = as_text(Result({"model": "demo", "adapter": "sums " * 30}, rows), width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert any(line.split() == ["p10", "p50", "p90", "peak", "all"] for line in lines)
+    assert not any("None" in line for line in lines)

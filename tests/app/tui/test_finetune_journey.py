@@ -1,5 +1,6 @@
-"""The whole way with real keys and real processes on the demo: prompts kept in the chat, their
-verifier tested, a run watched, killed, resumed, compared, loaded and asked."""
+"""The whole way with real keys and real processes on the demo: the first start, a benchmark,
+prompts kept in the chat, their verifier tested, a run watched, killed, resumed, compared, loaded
+and asked."""
 
 import asyncio
 import os
@@ -7,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from textual.widgets import Input
+from textual.widgets import Input, OptionList
 
 from app.client import worker_command
 from app.runs import every_run
@@ -42,16 +43,55 @@ async def set_updates(shown: Window, number: str) -> None:
     await shown.until(lambda: isinstance(shown.app.screen.focused, RunList))
 
 
+async def choose_the_demo(shown: Window) -> None:
+    """The first start; the demo is the last of its choices, whatever the machine is."""
+    await shown.shows("Use the demo")
+    await shown.until(lambda: isinstance(shown.app.focused, OptionList))
+    await shown.press("end", "enter")
+    await shown.ready()
+
+
+async def benchmark(shown: Window) -> None:
+    await shown.press("f3")
+    await shown.shows("Answer 1 of 1")
+    await shown.press("b")
+    await shown.shows("Done.")
+    for words in ("p50", "careful", "12 prompts of demo"):
+        assert words in shown.text
+    await shown.press("escape")
+    await shown.shows("esc chat")
+    await shown.press("f2")
+
+
 def run_screen(shown: Window) -> RunScreen | None:
     screen = shown.app.screen
     return screen if isinstance(screen, RunScreen) else None
 
 
+async def kill_and_resume(shown: Window, screen: RunScreen) -> None:
+    pid = screen.seen.status.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    async with asyncio.timeout(5):  # seen by itself, within the time that was promised
+        await shown.shows("was killed")
+    await shown.shows("r resume")
+    done = len(screen.seen.of("update"))
+    await shown.press("r")
+    await shown.until(lambda: screen.seen.status.alive)
+    await shown.until(lambda: len(screen.seen.of("update")) > done)
+    assert [u["done"] for u in screen.seen.of("update")] == list(
+        range(1, len(screen.seen.of("update")) + 1)
+    )
+
+
 @pytest.mark.slow
 async def test_from_the_chat_to_a_tuned_chat(tmp_path: Path) -> None:
-    async with window(tmp_path, command=worker_command(), size=(100, 40)) as shown:
-        await shown.ready()
-        for count, question in enumerate(QUESTIONS, start=1):
+    first = {"first": True, "model": "auto"}
+    async with window(tmp_path, command=worker_command(), size=(100, 40), options=first) as shown:
+        await choose_the_demo(shown)
+        await keep_answer(shown, QUESTIONS[0], 1)
+        await benchmark(shown)
+        for count, question in enumerate(QUESTIONS[1:], start=2):
             await keep_answer(shown, question, count)
         await shown.press("f4")
         await shown.until(lambda: isinstance(shown.app.screen, FinetuneScreen))
@@ -66,19 +106,7 @@ async def test_from_the_chat_to_a_tuned_chat(tmp_path: Path) -> None:
         assert screen is not None
         await shown.until(lambda: len(screen.seen.of("update")) >= 2)
         await shown.shows("answers kept")
-        pid = screen.seen.status.pid
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        async with asyncio.timeout(5):  # seen by itself, within the time that was promised
-            await shown.shows("was killed")
-        await shown.shows("r resume")
-        done = len(screen.seen.of("update"))
-        await shown.press("r")
-        await shown.until(lambda: screen.seen.status.alive)
-        await shown.until(lambda: len(screen.seen.of("update")) > done)
-        assert [u["done"] for u in screen.seen.of("update")] == list(
-            range(1, len(screen.seen.of("update")) + 1)
-        )
+        await kill_and_resume(shown, screen)
         await shown.press("x")
         await shown.shows("stopped")
         await shown.press("c")

@@ -18,6 +18,7 @@ from app.tui.screens.keys import KeyList, KeysScreen
 from app.tui.screens.library import LibraryScreen, ModelList
 from app.tui.setting_rows import GROUPS
 from app.tui.widgets.settings_list import SettingsOptions
+from tests.app.training import make_run
 from tests.app.tui.driver import Window, window
 from tests.app.tui.recording import Script
 
@@ -65,19 +66,29 @@ async def mark(shown: Window, name: str) -> None:
     await shown.until(lambda: options.has_focus)
 
 
+async def test_adapters_stand_below_their_model(trace: Path, hub: Path) -> None:
+    put_model(hub)
+    for name in ("one", "two"):
+        make_run(name).checkpoint(4).mkdir(parents=True)
+    async with window(trace) as shown:
+        screen = await open_tab(shown)
+        ids = [option.id for option in screen.query_one(ModelList).options]
+        assert ids[:5] == ["demo", "demo\none", "demo\ntwo", "demo-tuned", OTHERS]
+
+
 def test_what_other_programs_downloaded_is_listed_and_deleted(hub: Path) -> None:
     put_model(hub)
     not_ours = RepoCache("somebody/else", hub).snapshot(COMMIT)
     not_ours.mkdir(parents=True)
     (not_ours / "config.json").write_text(json.dumps({"model_type": "bert"}))
     found = {model.name: model for model in library.models(None)}
-    assert list(found) == ["demo", OTHERS]
+    assert list(found) == ["demo", "demo-tuned", OTHERS]
     assert found[OTHERS].state == "unchecked"
     assert found[OTHERS].usable
     assert found[OTHERS].revision == COMMIT
     assert found[OTHERS].size > 3_000_000
     assert library.delete(found[OTHERS]) > 3_000_000
-    assert [model.name for model in library.models(None)] == ["demo"]
+    assert [model.name for model in library.models(None)] == ["demo", "demo-tuned"]
     with pytest.raises(LibraryError, match="demo is not in the hub cache"):
         library.delete(found["demo"])
 
@@ -85,7 +96,7 @@ def test_what_other_programs_downloaded_is_listed_and_deleted(hub: Path) -> None
 def test_a_cut_download_is_partial(hub: Path) -> None:
     folder = put_model(hub)
     (folder / "model.safetensors").unlink()
-    assert [model.state for model in library.models(None)] == ["built in", "partial"]
+    assert [model.state for model in library.models(None)] == ["built in", "built in", "partial"]
 
 
 def test_the_folder_in_use_is_listed(hub: Path, tmp_path: Path) -> None:
@@ -103,8 +114,8 @@ async def test_models_are_used_and_deleted(trace: Path, hub: Path) -> None:
         await shown.shows(OTHERS)
         await shown.shows(DEFAULT_REPO)
         await shown.press("d")
-        await shown.shows("The demo comes with the program")
-        await shown.press("down", "d")
+        await shown.shows("The demos come with the program")
+        await shown.press("down", "down", "d")
         await shown.shows(f"d again deletes {OTHERS}")
         await shown.press("up", "down", "d")  # moving away takes it back
         await shown.until(lambda: "d again deletes" in shown.text)
@@ -117,14 +128,14 @@ async def test_models_are_used_and_deleted(trace: Path, hub: Path) -> None:
         await open_tab(shown)
         await shown.press("d")
         await shown.shows("It is in use")
-        await shown.press("up", "enter")
+        await shown.press("up", "up", "enter")
         await shown.until(lambda: shown.app.link.model == "demo")
         await shown.ready()
         await open_tab(shown)
-        await shown.press("down", "d", "d")
+        await shown.press("down", "down", "d", "d")
         await shown.until(lambda: not RepoCache(OTHERS, hub).folder.exists())
         await shown.shows("are free again")
-        assert screen.query_one(ModelList).option_count == 5
+        assert screen.query_one(ModelList).option_count == 6
 
 
 async def test_settings_are_changed_checked_and_saved(trace: Path, hub: Path) -> None:

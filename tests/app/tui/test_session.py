@@ -214,6 +214,20 @@ def test_a_death_leaves_a_waiting_message_waiting() -> None:
     assert bench.chat.messages[-1]["content"] == "One"
 
 
+def test_a_card_that_failed_needs_a_new_engine() -> None:
+    """Asking the same process again would fail again: the card offers a restart, and a message that
+    comes before it starts one."""
+    bench = Bench().ready()
+    bench.session.ask("One")
+    bench.block("Kept ")
+    bench.session.handle(Error("device", "The card failed.", "Restart.", "", bench.turn.id))
+    assert bench.session.turn is None
+    assert bench.saved()[1] == ("assistant", "Kept ", "error")
+    assert bench.view.problems[0].actions == ("restart",)
+    bench.session.ask("Two")
+    assert bench.view.names[-1] == "engine_wanted"
+
+
 def test_a_model_that_does_not_load() -> None:
     bench = Bench()
     bench.session.handle(Error("load", "There is no folder x.", "Name one.", "traceback"))

@@ -8,9 +8,11 @@ from typing import Any
 
 from app.bench.result import read_result
 from app.paths import paths
+from app.protocol import Gpu
 from app.store import Store
 from app.tui import speed
 from app.tui.panel import Row
+from app.tui.screens.replay import ReplayScreen
 from tests.app.tui.driver import window
 from tests.app.tui.recording import Script
 
@@ -89,19 +91,45 @@ async def test_the_tab_follows_the_chat(tmp_path: Path) -> None:
     async with window(trace, store=Store.open(None)) as shown:
         await shown.ready()
         await shown.press("f3")
-        await shown.shows("No answer yet")
-        await shown.press("escape")
+        await shown.shows("figures are here.")
+        assert "replay" not in shown.text
+        await shown.press("space", "c", "e", "down", "left", "escape")
         for number in (1, 2):
             await shown.ask("again")
-            await shown.answered()
-            await shown.press("f3")
+            await shown.press("f3")  # it ends while the tab is looked at
             await shown.shows(f"Answer {number} of {number}")
             await shown.press("f2")
         await shown.press("f3")
         await shown.press("left")
         await shown.shows("Answer 1 of 2")
+        shown.session.handle(Gpu(11_800_000_000, 31_800_000_000, 388.0, 66, 97, "power limit"))
+        for words in ("11.8 / 31.8 GB", "97 %  388 W  66 °C", "power limit"):
+            await shown.shows(words)
         await shown.press("f1")
         await shown.shows("older answer")
+
+
+async def test_the_shown_answer_is_replayed_and_then_shown_again(tmp_path: Path) -> None:
+    trace = Script(pace=0.001).answer("Together: 85").answer("Hello").write(tmp_path / "t")
+    async with window(trace) as shown:
+        await shown.ready()
+        for question in ("How many?", "And then?"):
+            await shown.ask(question)
+            await shown.answered()
+        await shown.press("f3")
+        await shown.shows("Answer 2 of 2")
+        for number, question in ((2, "And then?"), (1, "How many?")):
+            await shown.press("space")
+            await shown.until(lambda: isinstance(shown.app.screen, ReplayScreen))
+            await shown.shows(question)
+            await shown.press("escape")
+            await shown.shows(f"Answer {number} of 2")
+            await shown.press("left")
+            await shown.shows("Answer 1 of 2")
+        for path in paths().traces.glob("*.gz"):
+            path.unlink()
+        await shown.press("space")
+        await shown.shows("No recording of this answer")
 
 
 async def test_a_benchmark_is_measured_stopped_and_saved(tmp_path: Path) -> None:

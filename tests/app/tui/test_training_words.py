@@ -9,6 +9,7 @@ import pytest
 from app.run_watch import RunWatch
 from app.tui import compare_words, run_words, setup_words
 from app.tui.panel import Row
+from app.tui.run_pace import Pace
 from app.tui.setup import Setup
 from app.tui.widgets.plot import Frame, Line, draw
 from finetune.runs import RunFolder, Status
@@ -53,13 +54,44 @@ def test_where_a_run_stands(run: RunFolder) -> None:
     rows = run_words.now_rows(watch, 60, 0.0, 5_000_000)
     assert value(rows, "state") == "stopped"
     assert value(rows, "update 10/20").endswith("50 %")
-    assert value(rows, "an update") == "2.00 s (1.50 s answers)"
+    assert value(rows, "an update") == "2.00 s"
+    assert value(rows, "answer+verify+learn") == "1.25 s, 0.25 s, 0.50 s"
     assert value(rows, "held out, start") == "50 %  TPF 8.00"
     assert value(rows, "held out, best") == "70 %  TPF 9.00 at 10"
-    assert "5.0 MB" in value(rows, "takes")
+    assert value(rows, "memory") == "5.0 MB"
     assert not any(line.startswith("left") for line in said(rows))
     (line,) = said([run_words.list_row(watch, 120)])
     assert "pass 50 % \u2192 70 %, TPF 8.00 \u2192 9.00" in line
+
+
+def test_a_run_of_an_older_version_shows_what_it_timed() -> None:
+    run = make_run("old")
+    event = update(1)
+    del event["verify_seconds"]
+    add(run, event)
+    rows = run_words.now_rows(RunWatch(run), 60, 0.0, None)
+    assert value(rows, "an update") == "2.00 s (1.50 s answers)"
+    assert not any(line.startswith(("answer+", "VRAM", "GPU")) for line in said(rows))
+
+
+def test_the_card_is_shown_as_the_update_left_it(run: RunFolder) -> None:
+    card = {
+        "memory_used": 24_100_000_000, "memory_total": 31_800_000_000, "power_watts": 388.4,
+        "temperature_c": 66, "utilisation": None, "throttle": HOSTILE,
+    }  # fmt: skip
+    add(run, update(3, card=card))
+    rows = run_words.now_rows(RunWatch(run), 60, 0.0, None)
+    assert value(rows, "VRAM") == "24.1 / 31.8 GB"
+    assert value(rows, "GPU") == "388 W  66 °C"
+    assert "\x1b" not in value(rows, "throttled")
+
+
+def test_what_is_left_counts_the_checks_to_come(run: RunFolder) -> None:
+    pace = Pace(1.5, 0.25, 0.5, check=3.0, check_every=8)
+    assert pace.left(0, 20) == 20 * 2.0 + 3 * 3.0  # after 8, 16 and the last
+    assert pace.left(8, 16) == 8 * 2.0 + 3.0
+    assert pace.left(20, 20) == 0.0
+    assert Pace.of(RunWatch(run)) == Pace(1.5, 0.25, 0.5, 3.0, run.info().config.check_every)
 
 
 def test_a_failed_run_says_why_in_the_list_and_above_its_figures(run: RunFolder) -> None:
