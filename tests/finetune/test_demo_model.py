@@ -1,4 +1,4 @@
-"""The checkpoint that is shipped: small, complete, and as able as its card says."""
+"""The checkpoints that are shipped: small, complete, and as able as their cards say."""
 
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from finetune.demo.corpus import heldout
 from finetune.demo.offtopic import UNKNOWN
 from finetune.evaluate import evaluate
 
-DEMO = Path(__file__).parents[2] / "assets" / "demo"
+ASSETS = Path(__file__).parents[2] / "assets"
+DEMO = ASSETS / "demo"
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,15 @@ def test_most_held_out_questions_are_answered(engine: Engine) -> None:
     assert evaluation.tpf > 5
 
 
+def test_after_orl_it_answers_as_well_in_fewer_forwards(engine: Engine) -> None:
+    tuned = Engine.load(ASSETS / "demo-tuned", device="cpu")
+    assert tuned.model.residual_adapter is not None
+    careful = DecodeConfig.preset("careful")
+    before, after = (evaluate(e, heldout(40, seed=11), careful) for e in (engine, tuned))
+    assert after.accuracy > 0.88
+    assert after.tpf > 2 * before.tpf
+
+
 def test_in_nvfp4_it_chats(tmp_path: Path) -> None:
     Quantiser(DEMO, tmp_path / "packed").run()
     packed = Engine.load(tmp_path / "packed", device="cpu")
@@ -62,4 +72,5 @@ def test_in_nvfp4_it_chats(tmp_path: Path) -> None:
 
 
 def test_it_is_small() -> None:
-    assert sum(file.stat().st_size for file in DEMO.iterdir()) < 15_000_000
+    folders = (DEMO, ASSETS / "demo-tuned")
+    assert sum(file.stat().st_size for each in folders for file in each.iterdir()) < 15_000_000
