@@ -304,11 +304,10 @@ def run_packing(model: Path) -> None:
     # Random weights have nothing to say: four tokens a step, which is about what real text takes.
     steady = replace(config, min_unmask=4, stop_at_end=False)
     long = [[(7 * i + 11 * row) % 1000 for i in range(256)] for row in range(6)]
-    large = fifty_million()
     for name, engine, prompts, decode in (
         ("demo", demo, asked, config),
-        ("50 M, short prompts", large, asked, steady),
-        ("50 M, prompts of 256 tokens", large, long, steady),
+        ("50 M, short prompts", fifty_million(), asked, steady),
+        ("50 M, prompts of 256 tokens", fifty_million(), long, steady),
     ):
         ends = engine.generate_many(prompts, decode, record=True)
         trainer = Trainer(engine, [Prompt((), None, "", 0, "")], verify, FinetuneConfig())
