@@ -23,13 +23,17 @@ async def take() -> None:
     from app.settings import SettingsFile
     from app.store import Store
     from app.tui.app import OrlChat
+    from app.tui.look import Look
+    from app.tui.parts import furnishing
 
-    app = OrlChat(
-        file=SettingsFile.open(),
+    file = SettingsFile.open()
+    furnish = furnishing(
+        file=file,
         store=Store.open(None),
         model="demo",
         make_client=lambda: EngineClient(log=paths().engine_log),
     )
+    app = OrlChat(Look.of(file.settings), furnish)
     async with app.run_test(size=SIZE) as pilot:
         while not app.session.engine.usable:
             await pilot.pause(0.1)
