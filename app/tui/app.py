@@ -9,7 +9,7 @@ import gc
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import SystemCommand
@@ -121,7 +121,9 @@ class OrlChat(Program):
     def start_engine(self) -> None:
         """Start the engine process; the one there may be ends first."""
         self.session.engine_starting()
-        self.run_worker(self.link.run(), group="engine", exclusive=True)
+        # Not `run()`: a program that ends before the worker begins would leave it unawaited.
+        run: Any = self.link.run
+        self.run_worker(run, group="engine", exclusive=True)
 
     def _keep_theme(self, theme: Theme) -> None:
         self.session.keeper.settings(theme=theme.name)

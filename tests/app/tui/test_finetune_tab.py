@@ -43,6 +43,16 @@ async def open_tab(shown: Window) -> None:
     await shown.shows("Runs")
 
 
+async def marked(shown: Window) -> None:
+    """The list of runs has the focus and a run is marked: Enter opens it."""
+    await shown.until(
+        lambda: (
+            isinstance(shown.app.screen.focused, RunList)
+            and shown.app.screen.focused.highlighted is not None
+        )
+    )
+
+
 async def focus(shown: Window, widget: Widget) -> None:
     widget.focus()
     await shown.until(lambda: widget.has_focus)
@@ -60,6 +70,7 @@ async def test_a_run_is_watched_killed_and_kept(trace: Path) -> None:
         with trainer(run, 0) as process:
             await open_tab(shown)
             await shown.shows("running")
+            await marked(shown)
             await shown.press("enter")
             await shown.shows(f"(pid {process.pid})")
             add(run, update(1), update(2, kept=3))
@@ -115,6 +126,7 @@ async def test_a_runs_name_is_text(trace: Path) -> None:
     async with window(trace, store=Store.open(None)) as shown:
         await open_tab(shown)
         await shown.shows("[red]sums[")
+        await marked(shown)
         await shown.press("enter")
         await shown.shows("\u2500[red]sums[\u2500")
         await shown.press("c")
@@ -135,6 +147,7 @@ async def test_only_fixed_and_only_broken(trace: Path) -> None:
     (run.path / "compare.json").write_text(json.dumps({"update": 5, "items": items}))
     async with window(trace, store=Store.open(None)) as shown:
         await open_tab(shown)
+        await marked(shown)
         await shown.press("enter")
         await shown.shows("compare")
         await shown.press("c")
