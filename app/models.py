@@ -53,7 +53,8 @@ def resolve_model(model: str, can_chat: Callable[[], bool] | None = None) -> Mod
     if found is False:
         raise CheckpointError(f"{model} is a file; name the folder that holds the checkpoint.")
     if not is_repo(model):
-        raise CheckpointError(f"There is no folder {model!r}; name a checkpoint folder or 'demo'.")
+        names = " or ".join(f"'{name}'" for name in BUILT_IN)
+        raise CheckpointError(f"There is no folder {model!r}; name a checkpoint folder, {names}.")
     return _repository(model)
 
 

@@ -38,8 +38,7 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
         torch.cat([(part @ columns).mT for part in parts], dim=-1)
         for columns in _columns(x.reshape(rows, -1))
     ]
-    joined = groups[0] if len(groups) == 1 else torch.cat(groups)
-    return joined[:rows].view(*x.shape[:-1], -1)
+    return _joined(groups)[:rows].view(*x.shape[:-1], -1)
 
 
 def _weights_first(rows: int, x: Tensor, weight: Tensor) -> bool:
@@ -54,6 +53,11 @@ def _columns(x: Tensor) -> tuple[Tensor, ...]:
     group = 4 if rows <= _FEWEST_ROWS else 8
     padded = F.pad(x, (0, 0, 0, -rows % group)) if rows % group else x
     return tuple(part.mT for part in (padded.split(4) if group == 4 else (padded,)))
+
+
+def _joined(groups: list[Tensor]) -> Tensor:
+    """The groups' rows one after the other; a lone group is not copied."""
+    return groups[0] if len(groups) == 1 else torch.cat(groups)
 
 
 # Where the swapped product overtakes (tests/benchmarks/README.md): at up to 64 rows, for weights
@@ -253,7 +257,7 @@ def _one_expert(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
     inner = [F.silu(gate) * up for gate, up in halves]
     if x.shape[0] <= _FEWEST_ROWS:  # as columns of a row-major tensor, which is what is fast there
         inner = [part.mT.contiguous().mT for part in inner]
-    return torch.cat([(down @ part).mT for part in inner])[: x.shape[0]]
+    return _joined([(down @ part).mT for part in inner])[: x.shape[0]]
 
 
 def _padded_experts(rows: Tensor, counts: list[int], gate_up: Tensor, down: Tensor) -> Tensor:

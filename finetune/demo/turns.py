@@ -1,8 +1,8 @@
 """One question and its answer, as every task makes them.
 
 A task is a function from a random generator to a `Turn`. Its answer is a fixed function of the
-question (one template per kind of question, no synonyms): a decoder that fills many places at once
-cannot agree with itself on free wording. The final result is the last **bold** span.
+question (one template per kind of question); `wording.py` says the same in other words
+afterwards. The final result is the last **bold** span.
 
 `key` names what is being asked (operands, list, phrase); a stable hash of it decides once and for
 all whether training may ever see it. Where the answers are a closed list that no one could guess

@@ -3,7 +3,6 @@
     python -m tests.benchmarks.orl main      [--seeds 0 1 2] [--updates N] [--set NAME=VALUE ...]
     python -m tests.benchmarks.orl ablations [--seeds 0 1 2] [--only NAME ...]
     python -m tests.benchmarks.orl small     [--sizes 64 200] [--train lora|adapter]
-    python -m tests.benchmarks.orl packing
 
 Training prompts come from the demo's training mixture, 400 held-out ones steer the choices, and 600
 more are only ever looked at here. Intervals are over prompts.
@@ -21,15 +20,13 @@ from typing import Any
 
 import torch
 
-from engine.config import DecodeConfig, ModelConfig
+from engine.config import DecodeConfig
 from engine.generate import Engine
-from engine.model.transformer import LLaDA2Model, initialise
 from finetune.checks import best_check, check_event, evaluate_prompts, should_end
 from finetune.config import FinetuneConfig, recipe
 from finetune.demo.corpus import DemoItem, heldout, training
 from finetune.evaluate import Comparison, Evaluation, Result
 from finetune.prompts import Prompt, prompt_id
-from finetune.replay import make_row
 from finetune.rollout import answer_prompts, roll_out
 from finetune.trainer import Trainer
 from finetune.verifiers import Verdict
@@ -277,82 +274,6 @@ def small_run(model: Path, size: int, seed: int, changes: dict[str, Any]) -> tup
     return engine, best
 
 
-# --- packing --------------------------------------------------------------------------------------
-
-
-def fifty_million() -> Engine:
-    """About 50 M random weights."""
-    config = ModelConfig(
-        vocab_size=8192, hidden_size=512, num_hidden_layers=6, num_attention_heads=8,
-        num_key_value_heads=2, head_dim=64, intermediate_size=1536, moe_intermediate_size=384,
-        num_experts=8, num_experts_per_tok=2, num_shared_experts=1, first_k_dense_replace=1,
-        n_group=4, topk_group=2, routed_scaling_factor=2.5, partial_rotary_factor=0.5,
-        rope_theta=10000.0, rms_norm_eps=1e-6, max_position_embeddings=1024,
-    )  # fmt: skip
-    return Engine(initialise(LLaDA2Model(config), 0).eval(), None, mask_id=8000, stop_ids=())
-
-
-def run_packing(model: Path) -> None:
-    """One step over packed rows against one forward and backward a state; both from one rollout."""
-    demo = Engine.load(model, device="cpu")
-    assert demo.tokenizer is not None
-    asked = [
-        demo.tokenizer.encode_chat([dict(m) for m in prompt.messages])
-        for prompt in training_prompts(6, 0)
-    ]
-    config = DecodeConfig(max_new_tokens=96, threshold=0.9, editing_threshold=0.9)
-    # Random weights have nothing to say: four tokens a step, which is about what real text takes.
-    steady = replace(config, min_unmask=4, stop_at_end=False)
-    long = [[(7 * i + 11 * row) % 1000 for i in range(256)] for row in range(6)]
-    for name, engine, prompts, decode in (
-        ("demo", demo, asked, config),
-        ("50 M, short prompts", fifty_million(), asked, steady),
-        ("50 M, prompts of 256 tokens", fifty_million(), long, steady),
-    ):
-        ends = engine.generate_many(prompts, decode, record=True)
-        trainer = Trainer(engine, [Prompt((), None, "", 0, "")], verify, FinetuneConfig())
-        finished = [replace(end, reason="end") for end in ends]
-        rollouts = [_Kept(end) for end in finished]
-        samples = trainer.samples(rollouts, 0)  # type: ignore[arg-type]
-        packed = _seconds(lambda t=trainer, s=samples: t._accumulate(s))
-        apart = _seconds(lambda t=trainer, s=samples: _one_by_one(t, s))
-        states = sum(len(sample.states) for sample in samples)
-        print(
-            f"{name}: {states} states of {len(samples)} answers, packed {packed:.2f} s, one "
-            f"forward a state {apart:.2f} s: {apart / packed:.1f} times",
-            flush=True,
-        )
-
-
-@dataclass(frozen=True)
-class _Kept:
-    finish: Any
-    kept: bool = True
-
-    @property
-    def trajectory(self) -> Any:
-        return self.finish.trajectory
-
-
-def _one_by_one(trainer: Trainer, samples: Sequence[Any]) -> None:
-    """Every state with a context of its own; pairs are lost, which only makes this cheaper."""
-    for sample in samples:
-        for state, own in zip(sample.states, sample.trained, strict=True):
-            single = replace(sample, states=(state,), trained=(own,), pairs=())
-            losses = trainer.losses(make_row([single]), len(samples))
-            torch.autograd.backward(losses.total(trainer.config))
-
-
-def _seconds(work: Callable[[], Any], repeats: int = 2) -> float:
-    """Of processor time, all threads together: other programs make wall time say nothing."""
-    times = []
-    for _ in range(repeats):
-        begin = time.process_time()
-        work()
-        times.append(time.process_time() - begin)
-    return min(times)
-
-
 def _settings(pairs: Sequence[str]) -> Iterator[tuple[str, Any]]:
     for pair in pairs:
         name, _, value = pair.partition("=")
@@ -364,7 +285,7 @@ def _settings(pairs: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("main", "ablations", "small", "packing"))
+    parser.add_argument("what", choices=("main", "ablations", "small"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 200])
     parser.add_argument("--only", nargs="+", default=[], choices=list(VARIANTS))
@@ -380,10 +301,8 @@ def main() -> None:
         run_main(arguments.model, arguments.seeds, changes, not arguments.no_fresh)
     elif arguments.what == "ablations":
         run_ablations(arguments.model, arguments.seeds, arguments.only, changes)
-    elif arguments.what == "small":
-        run_small(arguments.model, arguments.sizes, arguments.seeds, changes)
     else:
-        run_packing(arguments.model)
+        run_small(arguments.model, arguments.sizes, arguments.seeds, changes)
 
 
 if __name__ == "__main__":
