@@ -68,12 +68,13 @@ def cut(random_: random.Random, text: str) -> list[str]:
 class Page(App[None]):
     """One text, in a window that is high enough for all of it."""
 
-    async def shows(self, texts: list[str], pilot: Pilot[None]) -> list[str]:
-        """The lines of the screen once `texts` were appended one after the other."""
+    async def shows(self, texts: list[str], pilot: Pilot[None], begun: int = 0) -> list[str]:
+        """The lines of the screen once `texts` were appended one after the other to what was there
+        from the start, the first `begun` of them."""
         await self.screen.remove_children()
-        markdown = SafeMarkdown()
+        markdown = SafeMarkdown("".join(texts[:begun]))
         await self.screen.mount(markdown)
-        for text in texts:
+        for text in texts[begun:]:
             await markdown.append(text)
         await pilot.pause()
         strips = self.screen._compositor.render_strips()
@@ -88,11 +89,29 @@ async def compare(first: int, count: int) -> None:
             text = document(random_, PIECES, 25)
             pieces = cut(random_, text)
             whole = await app.shows([text], pilot)
-            assert await app.shows(pieces, pilot) == whole, (seed, pieces)
+            begun = random_.randint(0, len(pieces) // 2)
+            assert await app.shows(pieces, pilot, begun) == whole, (seed, begun, pieces)
 
 
 async def test_markdown_in_pieces_is_drawn_as_in_one() -> None:
     await compare(0, 12)
+
+
+async def test_an_item_that_was_none_goes_back_into_the_list() -> None:
+    """`*` below an item is another item, `**` is more of its words."""
+    app = Page()
+    async with app.run_test(size=(60, 40)) as pilot:
+        pieces = ["- item\n*", "*bo", "ld** words\n\nmore\n", "# ", "head"]
+        shown = await app.shows(pieces, pilot)
+        assert [line for line in shown if line][0].strip() == "• item bold words"
+        assert shown == await app.shows(["".join(pieces)], pilot)
+
+
+async def test_an_answer_that_was_there_grows_without_losing_its_list() -> None:
+    app = Page()
+    async with app.run_test(size=(60, 40)) as pilot:
+        shown = await app.shows(["- one\n- two", " and\n- three\n"], pilot, begun=1)
+        assert [line.strip() for line in shown if line] == ["• one", "• two and", "• three"]
 
 
 @pytest.mark.slow
