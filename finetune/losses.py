@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from engine.decode.unmasking import suppress_mask
 from finetune.config import CHUNK_VALUES, FinetuneConfig
-from finetune.replay import Row
+from finetune.rows import Row
 
 
 @dataclass(frozen=True)

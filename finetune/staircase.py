@@ -1,8 +1,8 @@
 """Who sees whom in a packed row, twice: for any device, and for cards with FlexAttention.
 
-Clean tokens see their answer's clean tokens of earlier blocks and of their own. A noisy state sees
-its answer's clean blocks before its own block, and itself; never its own clean answer, later
-blocks, other states or other answers.
+Clean tokens see their answer's clean tokens of earlier blocks and of their own; several answers may
+share them. A noisy state sees its answer's clean blocks before its own block, and itself; never its
+own clean answer, later blocks, other states or other answers.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from engine.kernels import ops
 from engine.model.attention import Attend
-from finetune.replay import Row
+from finetune.rows import Row
 
 CLEAN = -1
 PAD = -1
@@ -35,14 +35,12 @@ class Staircase:
 
     def __init__(self, row: Row) -> None:
         self.row, device = row, row.clean.device
-        longest = max(row.lengths)
-        lengths = torch.tensor(row.lengths, device=device)
-        firsts = lengths.cumsum(0) - lengths
-        place = torch.arange(longest, device=device)
-        self.real = place < lengths[:, None]  # [A, longest]
+        answers = torch.arange(len(row.lengths), device=device)[:, None]
+        owner, token = ((row.first <= answers) & (answers < row.last)).nonzero().unbind(1)
         # Padding reads token 0: finite, and behind every real token's block or masked.
-        self.gather = torch.where(self.real, firsts[:, None] + place, 0)
-        seen = place < row.starts[:, None]
+        self.gather = token.new_zeros(len(row.lengths), max(row.lengths))
+        self.gather[owner, row.place[token]] = token
+        seen = torch.arange(max(row.lengths), device=device) < row.starts[:, None]
         own = torch.ones(len(seen), row.block_length, dtype=torch.bool, device=device)
         self.mask = torch.cat((seen, own), dim=1)[:, None, None, :]
 
@@ -56,7 +54,8 @@ class Staircase:
         keys = torch.cat((own_k[row.answer], noisy_k), dim=-2)
         values = torch.cat((own_v[row.answer], noisy_v), dim=-2)
         noisy = self._flat(self._attend(noisy_q, keys, values))
-        return torch.cat((context.transpose(0, 1)[:, self.real], noisy), dim=1)
+        # What several answers share came out the same for each of them.
+        return torch.cat((context.transpose(0, 1)[:, row.first, row.place], noisy), dim=1)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [S, H, B, D] to [S, H, B, D]; the heads of a group are further queries of theirs."""
@@ -86,10 +85,15 @@ class FlexStaircase:
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
         self.padding = -row.tokens % self.MULTIPLE
-        answer, block, state = (F.pad(t, (0, self.padding), value=PAD) for t in token_places(row))
+        # An answer of its own, so that padding sees itself and nothing real does.
+        pads = (PAD, PAD + 1, PAD, PAD)
+        first, last, block, state = (
+            F.pad(t, (0, self.padding), value=pad)
+            for t, pad in zip(token_places(row), pads, strict=True)
+        )
 
         def visible(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            mine = answer[query] == answer[key]
+            mine = (first[key] <= first[query]) & (first[query] < last[key])
             before = (state[key] == CLEAN) & (block[key] < block[query])
             own = (state[query] == state[key]) & (block[query] == block[key])
             return mine & (before | own)
@@ -112,12 +116,12 @@ def _function(function: Callable[..., Any], compiled: bool) -> Callable[..., Any
     return torch.compile(function) if compiled else function
 
 
-def token_places(row: Row) -> tuple[Tensor, Tensor, Tensor]:
-    """For each of the row's tokens its answer, its block, and its state (CLEAN for context)."""
-    device = row.clean.device
-    lengths = torch.tensor(row.lengths, device=device)
-    of_clean = torch.arange(len(lengths), device=device).repeat_interleave(lengths)
-    states = torch.arange(len(row.starts), device=device).repeat_interleave(row.block_length)
-    answer = torch.cat((of_clean, row.answer[states]))
-    state = torch.cat((torch.full_like(of_clean, CLEAN), states))
-    return answer, row.positions // row.block_length, state
+def token_places(row: Row) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """For each of the row's tokens the answers it belongs to (the first, and behind the last), its
+    block, and its state (CLEAN for context)."""
+    states = torch.arange(len(row.starts), device=row.clean.device)
+    states = states.repeat_interleave(row.block_length)
+    answer = row.answer[states]
+    first, last = torch.cat((row.first, answer)), torch.cat((row.last, answer + 1))
+    state = torch.cat((torch.full_like(row.clean, CLEAN), states))
+    return first, last, row.positions // row.block_length, state

@@ -24,8 +24,10 @@ from finetune.config import FinetuneConfig
 from finetune.losses import Losses, Start, combine, position_terms
 from finetune.optimizer import Optimizer
 from finetune.prompts import Prompt
-from finetune.replay import Row, Sample, pack, replay, select
+from finetune.replay import replay
 from finetune.rollout import Check, Rollout, TimedCheck, prompts_of, roll_out
+from finetune.rows import Row, pack
+from finetune.samples import Sample, select
 from finetune.staircase import staircase
 
 RollOut = Callable[..., list[Rollout]]

@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.packing [--model DIR] [--threads N]
 
-The demo, and 50 M random weights behind short and behind long prompts. Processor time.
+The demo, and 50 M random weights behind short and behind long prompts, with one answer a prompt and
+with 16. Processor time.
 """
 
 import argparse
@@ -19,7 +20,8 @@ from engine.generate import Engine
 from engine.model.transformer import LLaDA2Model, initialise
 from finetune.config import FinetuneConfig
 from finetune.prompts import Prompt
-from finetune.replay import make_row
+from finetune.rollout import prompt_ids
+from finetune.rows import make_row
 from finetune.trainer import Trainer
 from tests.benchmarks.orl import DEMO, training_prompts, verify
 
@@ -38,22 +40,25 @@ def fifty_million() -> Engine:
 
 def run_packing(model: Path) -> None:
     """One step over packed rows against one forward and backward a state; both from one rollout."""
-    demo = Engine.load(model, device="cpu")
-    assert demo.tokenizer is not None
-    asked = [
-        demo.tokenizer.encode_chat([dict(m) for m in prompt.messages])
-        for prompt in training_prompts(6, 0)
-    ]
+
+    def demo() -> Engine:
+        return Engine.load(model, device="cpu")
+
+    engine = demo()
+    asked = [prompt_ids(engine, prompt) for prompt in training_prompts(6, 0)]
     config = DecodeConfig(max_new_tokens=96, threshold=0.9, editing_threshold=0.9)
     # Random weights have nothing to say: four tokens a step, which is about what real text takes.
     steady = replace(config, min_unmask=4, stop_at_end=False)
     long = [[(7 * i + 11 * row) % 1000 for i in range(256)] for row in range(6)]
-    for name, engine, prompts, decode in (
+    for name, make, prompts, decode in (
         ("demo", demo, asked, config),
-        ("50 M, short prompts", fifty_million(), asked, steady),
-        ("50 M, prompts of 256 tokens", fifty_million(), long, steady),
+        ("50 M, short prompts", fifty_million, asked, steady),
+        ("50 M, prompts of 256 tokens", fifty_million, long, steady),
+        ("demo, 16 answers a prompt", demo, asked[:1] * 16, sampled(config)),
+        ("50 M, 16 answers to 256 tokens", fifty_million, long[:1] * 16, sampled(steady)),
     ):
-        ends = engine.generate_many(prompts, decode, record=True)
+        engine = make()
+        ends = engine.generate_many(prompts, decode, record=True, seeds=list(range(len(prompts))))
         trainer = Trainer(engine, [Prompt((), None, "", 0, "")], verify, FinetuneConfig())
         finished = [replace(end, reason="end") for end in ends]
         rollouts = [_Kept(end) for end in finished]
@@ -66,6 +71,11 @@ def run_packing(model: Path) -> None:
             f"forward a state {apart:.2f} s: {apart / packed:.1f} times",
             flush=True,
         )
+
+
+def sampled(config: DecodeConfig) -> DecodeConfig:
+    """Greedy answers to one prompt would all be the same."""
+    return replace(config, temperature=1.0)
 
 
 @dataclass(frozen=True)

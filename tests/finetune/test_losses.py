@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from finetune.config import FinetuneConfig
 from finetune.losses import PositionTerms, Start, combine, position_terms
-from finetune.replay import Row
+from finetune.rows import Row
 
 CONFIG = FinetuneConfig(gate=0.9, rho=0.25, anchor_cap=1.0, aec_weight=2.0, anchor_weight=0.5)
 
@@ -19,7 +19,7 @@ def row(state: list[int], answer: list[int], pairs: list[tuple[int, int]]) -> Ro
     states = len(answer)
     empty = torch.empty(0, dtype=torch.long)
     return Row(
-        clean=empty, lengths=(0,) * (max(answer) + 1),
+        clean=empty, place=empty, first=empty, last=empty, lengths=(0,) * (max(answer) + 1),
         canvas=torch.zeros(states, 4, dtype=torch.long), starts=torch.zeros(states),
         answer=torch.tensor(answer), z=None, consumed=torch.zeros(states, 4, dtype=torch.bool),
         places=empty, targets=empty, state=torch.tensor(state),

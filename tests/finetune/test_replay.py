@@ -15,9 +15,18 @@ from engine.events import FinishEvent
 from engine.generate import Engine
 from engine.kernels import ops
 from finetune.losses import combine, position_terms
-from finetune.replay import Row, Sample, make_row, pack, replay, select
+from finetune.replay import replay
+from finetune.rows import Row, make_row, pack
+from finetune.samples import Sample, select
 from finetune.staircase import CLEAN, FlexStaircase, Staircase, token_places
-from tests.finetune.tiny import Decisions, active_engine, ids_of, questions, tiny_config
+from tests.finetune.tiny import (
+    Decisions,
+    active_engine,
+    ids_of,
+    question,
+    questions,
+    tiny_config,
+)
 
 TOLERANCE = 1e-4
 """The same sums in another order; logits reach 10."""
@@ -206,7 +215,7 @@ def test_who_sees_whom(tiny_checkpoint: Path) -> None:
     engine, _ = active_engine(tiny_checkpoint)
     found = trajectories(engine, decode(max_new_tokens=20), 2)
     row = make_row([whole(trajectory) for trajectory in found])
-    answer, block, state = token_places(row)
+    first, last, block, state = token_places(row)
     before = logits_of(engine, row)
     of_place = row.clean.shape[0] + row.places
     for token in range(0, row.tokens, 19):
@@ -218,7 +227,8 @@ def test_who_sees_whom(tiny_checkpoint: Path) -> None:
             flat[token - len(clean)] = (flat[token - len(clean)] + 1) % 200
         after = logits_of(engine, replace(row, clean=clean, canvas=canvas))
         changed = (after - before).abs().amax(-1) > 0
-        sees = (answer[of_place] == answer[token]) & (
+        mine = (first[token] <= first[of_place]) & (first[of_place] < last[token])
+        sees = mine & (
             ((state[token] == CLEAN) & (block[token] < block[of_place]))
             | ((state[of_place] == state[token]) & (block[of_place] == block[token]))
         )
@@ -233,45 +243,6 @@ def test_no_answer_in_its_own_context(tiny_checkpoint: Path) -> None:
         assert sample.clean_tokens == max(state.start for state in sample.states)
         for state, own in zip(sample.states, sample.trained, strict=True):
             assert all(bool(state.undecided[i]) for i in own)
-
-
-def made(block: int, step: int, start: int, undecided: list[int], length: int = 4) -> StepState:
-    flags = torch.tensor([i in undecided for i in range(length)])
-    return StepState(block, step, start, torch.zeros(length, dtype=torch.long), flags, None, 0.0)
-
-
-def test_selection_pairs_neighbours_that_both_have_something_to_train() -> None:
-    steps = (
-        made(0, 0, 4, [1, 2, 3]), made(0, 1, 4, [2]), made(0, 2, 4, []),  # a settling state
-        made(1, 0, 8, [0, 1, 2, 3]), made(1, 1, 8, [2, 3]), made(1, 2, 8, [3]), made(1, 3, 8, []),
-    )  # fmt: skip
-    # The end token stands at position 9: what lies behind it is not trained.
-    final = (1, 2, 3, 4, 5, 6, 7, 8, 5, 99, 99, 99)
-    sample = select(Trajectory((1, 2, 3, 4, 5), final, 4, steps), (99,), 12, random.Random(0))
-    assert sample is not None
-    assert [(s.block, s.step) for s in sample.states] == [(0, 0), (0, 1), (1, 0)]
-    assert sample.trained == ((1, 2, 3), (2,), (0, 1))
-    assert sample.pairs == ((0, 1),)
-    row = make_row([sample])
-    assert row.targets.tolist() == [6, 7, 8, 7, 5, 99]
-    assert row.lengths == (8,)
-    assert row.tokens == 8 + 3 * 4
-
-
-def test_a_window_is_contiguous_and_every_state_as_likely() -> None:
-    steps = tuple(made(0, step, 0, [0]) for step in range(10))
-    trajectory = Trajectory((), (1, 2, 3, 4), 4, steps)
-    counts = [0] * 10
-    for seed in range(2000):
-        sample = select(trajectory, (), 4, random.Random(seed))
-        assert sample is not None
-        taken = [state.step for state in sample.states]
-        assert len(taken) == 4
-        assert len(sample.pairs) in (2, 3)
-        for step in taken:
-            counts[step] += 1
-    assert min(counts) > 700
-    assert max(counts) < 900
 
 
 @pytest.mark.parametrize("editing", [None, 0.5])
@@ -292,21 +263,47 @@ def test_no_target_is_undecided(tiny_checkpoint: Path, editing: float | None) ->
     assert engine.mask_id not in row.clean.tolist()
 
 
-def test_nothing_to_train_is_no_sample() -> None:
-    trajectory = Trajectory((1,), (1, 99, 99, 99), 4, (made(0, 0, 0, [2, 3]), made(0, 1, 0, [])))
-    assert select(trajectory, (99,), 12, random.Random(0)) is None
-
-
-def test_rows_are_of_about_equal_cost() -> None:
-    steps = tuple(made(0, step, 0, [0]) for step in range(12))
+@pytest.mark.parametrize("row_tokens", [10**6, 400], ids=["one row", "several"])
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_several_answers_to_a_prompt_replay_behind_one_context(
+    tiny_checkpoint: Path, row_tokens: int
+) -> None:
+    """As if every one of them had a row of its own: the same losses, the same gradients."""
+    engine, trainable = active_engine(tiny_checkpoint)
+    config, mask_id = tiny_config(), engine.mask_id
+    assert mask_id is not None
+    asked = [question("What is to be done about rather long prompts? " * 2, "a"), *questions(1)]
+    ids = [ids for ids in ids_of(engine, asked) for _ in range(4)]
+    ends = engine.generate_many(
+        ids, decode(temperature=1.0), record=True, rows=8, seeds=list(range(8))
+    )
     samples = []
-    for n in range(1, 13):
-        trajectory = Trajectory((), (1, 2, 3, 4), 4, steps[:n])
-        sample = select(trajectory, (), 12, random.Random(0))
+    for end in ends:
+        assert end.trajectory is not None
+        sample = select(end.trajectory, (), 6, random.Random(1))
         assert sample is not None
         samples.append(sample)
-    rows = pack(samples, 100)
-    costs = [row.tokens for row in rows]
-    assert sum(costs) == sum(s.cost for s in samples) == 4 * 78
-    assert len(rows) == 4
-    assert max(costs) - min(costs) <= 12  # the largest is 48
+    packed = pack(samples, row_tokens)
+    apart = [make_row([sample]) for sample in samples]
+    assert len(packed) < len(apart)
+    spared = sum(row.tokens for row in apart) - sum(row.tokens for row in packed)
+    assert spared >= (3 if len(packed) == 1 else 1) * len(ids[0]) // 16 * 16
+    found = []
+    for rows in (apart, packed):
+        for parameter in trainable.parameters.values():
+            parameter.grad = None
+        total = torch.zeros(())
+        for row in rows:
+            hidden = replay(engine.model, row, Staircase(row))
+            terms = position_terms(hidden, engine.model.lm_head, row.targets, mask_id, None)
+            loss = combine(terms, row, config, len(samples)).total(config)
+            loss.backward()
+            total += loss.detach()
+        found.append((total, [p.grad for p in trainable.parameters.values()]))
+    (total, gradients), (packed_total, packed_gradients) = found
+    torch.testing.assert_close(packed_total, total, atol=1e-5, rtol=1e-5)
+    for one, other in zip(gradients, packed_gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-3)
+    for row in packed:
+        flex = logits_of(engine, row, FlexStaircase(row, compiled=False))
+        torch.testing.assert_close(flex, logits_of(engine, row), atol=TOLERANCE, rtol=0)

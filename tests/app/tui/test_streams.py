@@ -103,7 +103,7 @@ async def test_an_item_that_was_none_goes_back_into_the_list() -> None:
     async with app.run_test(size=(60, 40)) as pilot:
         pieces = ["- item\n*", "*bo", "ld** words\n\nmore\n", "# ", "head"]
         shown = await app.shows(pieces, pilot)
-        assert [line for line in shown if line][0].strip() == "• item bold words"
+        assert next(line for line in shown if line).strip() == "• item bold words"
         assert shown == await app.shows(["".join(pieces)], pilot)
 
 
