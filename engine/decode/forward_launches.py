@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from engine.decode.expert_stacks import expert_stacks, joined_shared
 from engine.kernels import triton_attention, triton_norm, triton_qkv, triton_router
-from engine.kernels.expert_memory import Buffers, SharedExpert
+from engine.kernels.expert_memory import Beside, Buffers, PlainExpert, SharedExpert
 from engine.kernels.launch import Launch
 from engine.kernels.plans import (
     Capability,
@@ -211,7 +211,7 @@ class ForwardLaunches:
         yield from self._linear(f"{label}_down", module.down_proj, hidden, out)
 
     def _routed(
-        self, module: MoE, x: Tensor, beside: SharedExpert | None
+        self, module: MoE, x: Tensor, beside: Beside | None
     ) -> tuple[Pairs, Rounding | None, list[Launch]]:
         """The router, and its experts' products (with those of the shared one, where it is laid
         out beside them), not yet summed; x is to be rounded as is said."""
@@ -223,10 +223,11 @@ class ForwardLaunches:
         scaled, width = stacks.x_scale is not None, config.moe_intermediate_size
         plan = expert_plan(
             self._capability, None if stacks.packed else self._dtype, self._rows * top_k,
-            config.num_experts, rounded=scaled, joined=beside is not None,
+            config.num_experts, rounded=scaled, joined=isinstance(beside, SharedExpert),
         )  # fmt: skip
         experts = config.num_experts + (beside is not None)
-        buffers = Buffers.empty(x, top_k, experts, width, plan, scaled=scaled)
+        plain = isinstance(beside, PlainExpert)
+        buffers = Buffers.empty(x, top_k, experts, width, plan, scaled=scaled, plain=plain)
         route = triton_router.route_launch(
             x, module.gate.weight, module.gate.expert_bias, ids, weights, n_group=config.n_group,
             topk_group=config.topk_group, scale=config.routed_scaling_factor,
