@@ -126,8 +126,10 @@ def _rounds_alike(
     rounds = experts.quantize_inputs and experts.gate_up_input_scale is not None
     if any((one.quantize_inputs and one.input_scale is not None) != rounds for one in shared):
         return False
-    if not rounds or experts.gate_up.is_meta:  # where there are no numbers, shapes are all there is
-        return True
     scales = (experts.gate_up_input_scale, shared[0].input_scale, shared[1].input_scale)
-    first, *others = (float(scale) for scale in scales if scale is not None)
-    return all(other == first for other in others)
+    return not rounds or same_scale(*(scale for scale in scales if scale is not None))
+
+
+def same_scale(first: Tensor, *others: Tensor) -> bool:
+    """Whether scales are equal; on the meta device there are no numbers, and they are."""
+    return first.is_meta or all(float(other) == float(first) for other in others)

@@ -172,6 +172,20 @@ def test_rounded_activations(card: Any, other: str | None, joins: bool, tmp_path
     assert (error < 1e-3).float().mean() > 0.3
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_dense_layers_input_is_rounded_once_where_it_can_be(alike: bool, tmp_path: Path) -> None:
+    """By the norm that makes it; against two scales it is rounded twice."""
+    model = packed("nvfp4")(tmp_path)
+    if not alike:
+        model.model.layers[0].mlp.up_proj.input_scale.mul_(3)
+    found, wanted = both(model, 1, (12, 0))
+    assert (found - wanted).abs().mean() < 0.05
+    launches = ForwardLaunches(model, LENGTH, (12, 0))._mlp(model.model.layers[0].mlp, found)[2]
+    rounded = [launch.name for launch in launches if launch.name.endswith("_round")]
+    assert rounded == (["mlp_down_round"] if alike else
+                       ["mlp_gate_round", "mlp_up_round", "mlp_down_round"])  # fmt: skip
+
+
 @pytest.mark.parametrize("card", [(9, 0), (12, 0)])
 def test_rounded_activations_beside_a_plain_shared_expert(card: Any, tmp_path: Path) -> None:
     """The routed experts' input is rounded, the shared one's is not; both are in their launches."""
