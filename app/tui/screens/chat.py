@@ -162,12 +162,11 @@ class ChatScreen(ChatMessages):
 
     def _choose_room(self, action: str) -> None:
         """What to do about a context that is full; a question that is sent leaves the field."""
-        session = self.session
-        unsent = session.conversation.unsent is not None
+        session, talk = self.session, self.session.conversation
+        in_field = talk.unsent is not None and not talk.unsent_aside
         act = session.fit if action == "fit" else session.move
-        if self.say(act(self.draft)) and unsent:
-            self.query_one(Prompt).text = ""
-            self.query_one(Attachments).take_all()
+        if self.say(act(self.draft)) and in_field:
+            self.bring_back()
 
     def on_key(self, event: events.Key) -> None:
         """Typing while the conversation or a card in it has the focus goes to the prompt, and so

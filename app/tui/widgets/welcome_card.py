@@ -50,6 +50,12 @@ class WelcomeCard(Widget):
         if self.is_mounted:
             self._refresh_words()
 
+    def offer(self, recent: Sequence[ChatSummary]) -> None:
+        """The chats of before as they are by now."""
+        if recent != self._recent:
+            self._recent = recent
+            self._refresh_options()
+
     def on_mount(self) -> None:
         """What was found out while the card was being mounted."""
         self._refresh_words()
@@ -59,9 +65,12 @@ class WelcomeCard(Widget):
         for words in self.query(".words").results(Static):
             words.update(self._words())
         if self._asked != welcome.questions(self._engine.ready):
-            for options in self.query(OptionList):
-                options.clear_options()
-                options.add_options(self._options())
+            self._refresh_options()
+
+    def _refresh_options(self) -> None:
+        for options in self.query(OptionList):
+            options.clear_options()
+            options.add_options(self._options())
 
     def _words(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
