@@ -4,6 +4,7 @@ What goes wrong ends in a sentence and a log file, never in a traceback with loc
 screen.
 """
 
+import contextlib
 import logging
 import traceback
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from rich.text import Text
 from textual.app import App, ScreenStackError
 from textual.binding import Binding, BindingType
 from textual.color import Color
+from textual.command import CommandPalette
 from textual.css.query import NoMatches
 from textual.worker import WorkerFailed
 
@@ -27,6 +29,15 @@ from app.tui.widgets.bars import declared
 log = logging.getLogger(__name__)
 
 HELP = "this page, for the part that has the focus (? outside text)"
+
+
+class Palette(CommandPalette):
+    """All commands. Page keys that come before the list has its place do nothing; Textual would
+    look for its lines in vain and end the program."""
+
+    def _action_command_list(self, action: str) -> None:
+        with contextlib.suppress(KeyError):
+            super()._action_command_list(action)
 
 
 class Program(App[int]):
@@ -98,6 +109,11 @@ class Program(App[int]):
     def settings_path(self) -> Path:
         """The user's settings file."""
         return paths().settings
+
+    def action_command_palette(self) -> None:
+        """All commands."""
+        if self.use_command_palette and not CommandPalette.is_open(self):
+            self.push_screen(Palette(id="--command-palette"))
 
     def action_help(self) -> None:
         """The keys in force here, and the numbers."""

@@ -155,6 +155,14 @@ async def test_a_window_that_is_told_twice_to_go_goes_once(tmp_path: Path) -> No
         await shown.shows("still here")
 
 
+async def test_page_keys_that_are_ahead_of_the_palette_are_harmless() -> None:
+    async with without_engine() as shown:
+        await shown.burst("ctrl+p", "pagedown", "pageup", "pagedown")
+        await shown.shows("Attach a file")
+        await shown.press("escape")
+        await shown.until(lambda: shown.app.screen is shown.app.chat)
+
+
 async def test_what_was_typed_before_an_edit_comes_back() -> None:
     """When it is sent, when it fits in the end, and when another chat is opened; what is typed
     right behind Enter stays."""
