@@ -15,6 +15,9 @@ from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
+SLOW_LATER = "Slow motion begins with the next answer."
+"""On a card, where an answer is computed in one piece."""
+
 
 class ChatScreen(ChatMessages):
     """The chat with its keys."""
@@ -107,6 +110,8 @@ class ChatScreen(ChatMessages):
         self.session.set_block_view(mode)
         self.refresh_figures()
         self.refresh_status()
+        if mode == "slow" and self.session.turn is not None and self.program.link.on_card:
+            self.tell(SLOW_LATER)
 
     def action_block_layout(self) -> None:
         """The other of grid and running text."""

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from app.protocol import Block, Done, Error, Stop
 from app.store import Store
 from app.store_schema import StoreError
 from app.tui.screens.attach import AttachScreen
+from app.tui.screens.chat import SLOW_LATER
 from app.tui.screens.chat_field import EDITING
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
@@ -161,6 +163,19 @@ async def test_page_keys_that_are_ahead_of_the_palette_are_harmless() -> None:
         await shown.shows("Attach a file")
         await shown.press("escape")
         await shown.until(lambda: shown.app.screen is shown.app.chat)
+
+
+async def test_slow_motion_of_an_answer_on_the_card_begins_with_the_next() -> None:
+    async with without_engine() as shown:
+        for device in ("cpu", "cuda:0"):
+            shown.session.handle(replace(READY, device=device))
+            shown.session.set_block_view("live")
+            await shown.ask("One")
+            await shown.until(lambda: shown.session.turn)
+            await shown.press("ctrl+t")
+            await shown.shows("slow motion: 4 steps/s")
+            assert (SLOW_LATER in shown.text) == (device != "cpu")
+            await answer(shown, "first")
 
 
 async def test_what_was_typed_before_an_edit_comes_back() -> None:
