@@ -131,10 +131,12 @@ class ChatsScreen(Modal[None]):
     def action_undo(self) -> None:
         """Bring back what was deleted last; once more, what was deleted before it."""
         chat = self._deleted[0]
-        if self._try(lambda: self._session.store.restore_chat(chat.id)):
+        back: list[bool] = []
+        if self._try(lambda: back.append(self._session.store.restore_chat(chat.id))):
             self._refresh(self._list.index)
             self._go_to(chat.id)
-            self._say(f"“{chat_rows.title(chat)}” is back.")
+            what = "is back" if back == [True] else "was removed for good"
+            self._say(f"“{chat_rows.title(chat)}” {what}.")
 
     # --- what asks for a line ------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from textual.widgets import Button, Input
+from textual.widgets import Button, Input, TextArea
 
 from app.protocol import Block, Done, Error, Stop
 from app.store import Store
@@ -14,6 +14,8 @@ from app.store_schema import StoreError
 from app.tui.screens.attach import AttachScreen
 from app.tui.screens.chat import SLOW_LATER
 from app.tui.screens.chat_field import EDITING
+from app.tui.screens.chat_settings import ChatSettingsScreen
+from app.tui.tabs import CHAT
 from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
@@ -176,6 +178,24 @@ async def test_slow_motion_of_an_answer_on_the_card_begins_with_the_next() -> No
             await shown.shows("slow motion: 4 steps/s")
             assert (SLOW_LATER in shown.text) == (device != "cpu")
             await answer(shown, "first")
+
+
+async def test_a_system_prompt_holds_however_its_window_is_left() -> None:
+    async with without_engine() as shown:
+        session = shown.session
+        for how in ("by its key", "by a command"):
+            await shown.press("f9")
+            await shown.until(lambda: isinstance(shown.app.screen, ChatSettingsScreen))
+            await shown.shows("System prompt")
+            shown.app.screen.query_one(TextArea).text = f"Be brief, {how}."
+            if how == "by its key":
+                await shown.press("escape")
+            else:
+                shown.app.action_tab(CHAT)
+            await shown.until(lambda: shown.app.screen is shown.app.chat)
+            await shown.until(
+                lambda how=how: session.conversation.settings.system == f"Be brief, {how}."
+            )
 
 
 async def test_what_was_typed_before_an_edit_comes_back() -> None:
