@@ -16,12 +16,13 @@ from app.text import printable
 from app.tui.chat_values import BUILT_IN, CHAT_GROUPS, ChatValues, library, name_of
 from app.tui.session import ChatSession
 from app.tui.widgets.bars import KeyBar
+from app.tui.widgets.options import Options
 from app.tui.widgets.settings_list import SettingsList
 
 KEEP_HELP = "put the system prompt into the library"
 
 
-class PromptList(OptionList):
+class PromptList(Options):
     """The library; its keys act on the marked prompt."""
 
     BINDINGS = [

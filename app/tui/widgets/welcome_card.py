@@ -14,6 +14,7 @@ from app.store_rows import ChatSummary
 from app.text import printable
 from app.tui import welcome
 from app.tui.state import EngineState
+from app.tui.widgets.options import Options
 
 
 class WelcomeCard(Widget):
@@ -42,7 +43,7 @@ class WelcomeCard(Widget):
 
     def compose(self) -> ComposeResult:
         yield Static(self._words(), classes="words")
-        yield OptionList(*self._options(), markup=False, compact=True)
+        yield Options(*self._options(), markup=False, compact=True)
 
     def show(self, engine: EngineState) -> None:
         """The engine found out what answers."""
@@ -68,7 +69,7 @@ class WelcomeCard(Widget):
             self._refresh_options()
 
     def _refresh_options(self) -> None:
-        for options in self.query(OptionList):
+        for options in self.query(Options):
             options.clear_options()
             options.add_options(self._options())
 

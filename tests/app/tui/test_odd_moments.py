@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from textual.widgets import Button, Input, TextArea
+from textual.widgets import Button, Input, OptionList, TextArea
 
 from app.protocol import Block, Done, Error, Stop
 from app.store import Store
@@ -196,6 +196,19 @@ async def test_a_system_prompt_holds_however_its_window_is_left() -> None:
             await shown.until(
                 lambda how=how: session.conversation.settings.system == f"Be brief, {how}."
             )
+
+
+async def test_page_keys_in_a_window_that_is_too_small_are_harmless() -> None:
+    async with without_engine() as shown:
+        await shown.shows("Ask  (Tab, then Enter)")
+        await shown.pilot.resize_terminal(50, 15)
+        await shown.until(lambda: shown.app.focused is None)
+        await shown.press("escape")
+        await shown.until(lambda: prompt(shown).has_focus)
+        await shown.press("up")
+        await shown.until(lambda: isinstance(shown.app.focused, OptionList))
+        await shown.press("pagedown", "escape")
+        await shown.until(lambda: prompt(shown).has_focus)
 
 
 async def test_what_was_typed_before_an_edit_comes_back() -> None:
