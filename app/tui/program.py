@@ -112,7 +112,7 @@ class Program(App[int]):
 
     def action_command_palette(self) -> None:
         """All commands."""
-        if self.use_command_palette and not CommandPalette.is_open(self):
+        if self.use_command_palette and not isinstance(self.screen, CommandPalette):
             self.push_screen(Palette(id="--command-palette"))
 
     def action_help(self) -> None:
