@@ -4,7 +4,6 @@ What goes wrong ends in a sentence and a log file, never in a traceback with loc
 screen.
 """
 
-import contextlib
 import logging
 import traceback
 from collections.abc import Mapping
@@ -15,7 +14,6 @@ from rich.text import Text
 from textual.app import App, ScreenStackError
 from textual.binding import Binding, BindingType
 from textual.color import Color
-from textual.command import CommandPalette
 from textual.css.query import NoMatches
 from textual.worker import WorkerFailed
 
@@ -23,21 +21,13 @@ from app.paths import paths
 from app.terminal import is_ascii_only, is_without_drawing
 from app.tui.ascii_only import AsciiOnly
 from app.tui.look import Look
+from app.tui.palette import Palette
 from app.tui.theme import DEFAULT, THEMES, sixteen_colours
 from app.tui.widgets.bars import declared
 
 log = logging.getLogger(__name__)
 
 HELP = "this page, for the part that has the focus (? outside text)"
-
-
-class Palette(CommandPalette):
-    """All commands. Page keys that come before the list has its place do nothing; Textual would
-    look for its lines in vain and end the program."""
-
-    def _action_command_list(self, action: str) -> None:
-        with contextlib.suppress(KeyError):
-            super()._action_command_list(action)
 
 
 class Program(App[int]):
@@ -112,7 +102,7 @@ class Program(App[int]):
 
     def action_command_palette(self) -> None:
         """All commands."""
-        if self.use_command_palette and not isinstance(self.screen, CommandPalette):
+        if self.use_command_palette and not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
 
     def action_help(self) -> None:

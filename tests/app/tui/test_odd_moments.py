@@ -159,6 +159,18 @@ async def test_a_window_that_is_told_twice_to_go_goes_once(tmp_path: Path) -> No
         await shown.shows("still here")
 
 
+async def test_a_command_that_is_chosen_twice_runs_once() -> None:
+    async with without_engine() as shown:
+        await shown.press("ctrl+p")
+        await shown.shows("Attach a file")
+        await shown.press(*"block view")
+        await shown.until(lambda: "Log" not in shown.text and "slow motion or off" in shown.text)
+        await shown.press("down")
+        await shown.burst("enter", "enter", "enter")
+        await shown.shows("slow motion: 4 steps/s")
+        await shown.until(lambda: shown.app.screen is shown.app.chat)
+
+
 async def test_page_keys_that_are_ahead_of_the_palette_are_harmless() -> None:
     async with without_engine() as shown:
         await shown.burst("ctrl+p", "pagedown", "pageup", "pagedown")
