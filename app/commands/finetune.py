@@ -19,7 +19,9 @@ from app.models import resolve_model
 from app.paths import paths
 from app.runs import LOG, find_run
 from engine.config import ModelConfig
-from finetune.config import FinetuneConfig, Train, recipe
+from engine.machine.memory_plan import parameters
+from engine.machine.room import quantised_in
+from finetune.config import FinetuneConfig, Train, recipe, usual_train
 from finetune.runs import RunError, RunFolder, RunInfo
 
 if TYPE_CHECKING:
@@ -36,13 +38,13 @@ DETACH_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Finetune:
-    """What to train on what. `changes` are recipe fields by name."""
+    """What to train on what. `changes` are recipe fields by name; `train` None: by the model."""
 
     prompts: str | None = None
     resume: str | None = None
     model: str = "auto"
     recipe: str = "normal"
-    train: Train = "lora"
+    train: Train | None = None
     out: str | None = None
     device: str = "auto"
     run_code: bool = False
@@ -75,13 +77,12 @@ def new_run(request: Finetune) -> RunFolder:
 
     assert request.prompts is not None
     folder = resolve_model(request.model)
-    model_config = ModelConfig.from_pretrained(folder.path)
     found = usable_prompts(request.prompts)
     if not may_run(found, run_code=request.run_code):
         raise CommandError(
             "Without leave to run code these prompts cannot be verified; --run-code gives it."
         )
-    config = run_config(request, model_config, len(found))
+    config = run_config(request, folder.path, len(found))
     _, held = split(found, config.held_out, config.seed)
     path = Path(request.out) if request.out else free_name(Path(request.prompts).stem)
     info = RunInfo(
@@ -105,11 +106,19 @@ def usable_prompts(path: str) -> "tuple[Prompt, ...]":
     return found.prompts
 
 
-def run_config(request: Finetune, model: ModelConfig, prompts: int) -> FinetuneConfig:
-    """The recipe for this model and this many prompts, with what the user set."""
+def run_config(request: Finetune, model: Path, prompts: int) -> FinetuneConfig:
+    """The recipe for the checkpoint in `model` and this many prompts, with what the user set."""
+    config, packed = ModelConfig.from_pretrained(model), bool(quantised_in(model))
+    if packed and request.train == "full":
+        raise CommandError(
+            f"The weights of {request.model} are packed in NVFP4, so not all can be trained; "
+            "leave --full out, or start from its bf16 checkpoint."
+        )
+    train = request.train or usual_train(sum(parameters(config).values()), packed=packed)
     held = min(HELD_OUT_MOST, prompts // HELD_OUT_SHARE)
-    changes = {"held_out": held, **request.changes}
-    return recipe(request.recipe, request.train, model.hidden_size, **changes)
+    return recipe(
+        request.recipe, train, config.hidden_size, **{"held_out": held, **request.changes}
+    )
 
 
 def free_name(stem: str) -> Path:
@@ -220,7 +229,7 @@ def try_step(request: Finetune) -> int:
         raise CommandError("Name a file of prompts to try one update on.")
     folder = resolve_model(request.model)
     prompts = usable_prompts(request.prompts)
-    config = run_config(request, ModelConfig.from_pretrained(folder.path), len(prompts))
+    config = run_config(request, folder.path, len(prompts))
     step = DryStep(
         folder, request.prompts, config, request.device, request.run_code, request.as_json,
         request.progress,
@@ -234,5 +243,5 @@ def plan(request: Finetune) -> int:
 
     folder = resolve_model(request.model)
     prompts = len(usable_prompts(request.prompts)) if request.prompts is not None else 2
-    config = run_config(request, ModelConfig.from_pretrained(folder.path), prompts)
+    config = run_config(request, folder.path, prompts)
     return show(folder, config, as_json=request.as_json)
