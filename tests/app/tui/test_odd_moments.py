@@ -68,6 +68,18 @@ def test_a_choice_about_a_message_that_is_not_shown_any_more() -> None:
     assert bench.session.edit(better) == "There is no message to edit."
 
 
+def test_the_choice_is_about_what_did_not_fit_whatever_is_in_the_field() -> None:
+    for how in ("fit", "move"):
+        bench = Bench().ready()
+        turn(bench, "One", "first")
+        bench.session.ask("Far too long")
+        refuse(bench)
+        bench.session.conversation.unsent_aside = True
+        act = bench.session.fit if how == "fit" else bench.session.move
+        assert act("something else") is None
+        assert bench.turn.question.content == "Far too long"
+
+
 @pytest.mark.parametrize("kind", ["prompt_too_long", "memory"])
 def test_what_goes_wrong_in_another_chat_offers_nothing_here(kind: str) -> None:
     bench = Bench().ready()
