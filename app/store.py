@@ -76,6 +76,10 @@ class Store(StoreFile):
         rows = self._read(f"{_SUMMARY} WHERE c.deleted IS NOT NULL ORDER BY c.deleted DESC")
         return [summary_of(row) for row in rows]
 
+    def holds_chat(self, id: int) -> bool:
+        """Whether a chat is on the list."""
+        return bool(self._read("SELECT 1 FROM chats WHERE id = ? AND deleted IS NULL", (id,)))
+
     def chat_settings(self, id: int) -> ChatSettings:
         """What a chat decides for itself; nothing for a chat that is gone."""
         rows = self._read("SELECT settings FROM chats WHERE id = ?", (id,))

@@ -12,7 +12,7 @@ from app.paths import ensure
 BUSY_SECONDS = 3.0
 NOT_SENT = ("unsent", "moved")
 """Reasons of a message that never reached the engine; "moved" was asked in another chat instead."""
-GONE = "This chat is gone: it was deleted in another window. Start a new one."
+GONE = "This chat is gone: it was deleted, perhaps in another window. Start a new one."
 
 MIGRATIONS: tuple[Sequence[str], ...] = (
     (

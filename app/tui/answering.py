@@ -28,6 +28,7 @@ from app.settings import Settings, SettingsFile
 from app.store import Store
 from app.tui import conversation as conversations
 from app.tui import fitting
+from app.tui.conversation import Conversation
 from app.tui.fitting import Counts
 from app.tui.keeper import Keeper
 from app.tui.recordings import Recordings
@@ -46,6 +47,8 @@ class Answering:
         self.view = view
         self.keeper = Keeper(store, file, view.problem)
         self.recordings = Recordings(store)
+        self.conversation = Conversation()
+        """What is on screen."""
         self.send: Callable[[Request], None] = lambda request: None
         self.engine = EngineState()
         self.turn: Turn | None = None
@@ -135,7 +138,7 @@ class Answering:
             self._too_long(turn, Counts(prompt, context))
         else:
             self._end(turn, "error")
-            self._tell("The answer could not be finished", error, ("again",))
+            self._tell_of(turn, Problem.of("The answer could not be finished", error, ("again",)))
 
     def _card_failed(self, error: Error) -> None:
         """Only a new process can use the card again; the next message starts one, if nobody does
@@ -148,6 +151,13 @@ class Answering:
 
     def _tell(self, title: str, error: Error, actions: tuple[str, ...] = ()) -> None:
         self.view.problem(Problem.of(title, error, actions))
+
+    def _tell_of(self, turn: Turn, problem: Problem) -> None:
+        """Say what went wrong with a turn. In another chat than its own the choices would be about
+        the chat on screen."""
+        talk = turn.conversation
+        here = talk is self.conversation
+        self.view.problem(problem if here else problem.elsewhere(talk.title))
 
     def _died(self, death: EngineDied) -> None:
         self.engine = EngineState(Phase.DEAD)
@@ -199,7 +209,7 @@ class Answering:
         """Leave out more of a turn whose old messages may be left out, else give it back."""
         messages = self._messages(turn)
         alone = turn.left_out >= fitting.droppable(messages)
-        if turn.fitting and not alone:
+        if turn.fitting and not alone and not turn.stopping:
             turn.left_out = self._leave_out(turn, messages, counts)
             turn.answer.stats = {"left_out": turn.left_out}
             turn.id, turn.sent_at = new_id(), None
@@ -207,7 +217,7 @@ class Answering:
             return
         self.refusal = Refusal(turn, counts)
         self._unsend(turn)
-        self.view.problem(Problem.too_long(self.refusal, alone=alone))
+        self._tell_of(turn, Problem.too_long(self.refusal, alone=alone))
 
     def _leave_out(self, turn: Turn, messages: list[dict[str, str]], counts: Counts) -> int:
         most = int(turn.config["max_new_tokens"])
@@ -229,7 +239,7 @@ class Answering:
         if reason == "context" and turn.live.context is not None:
             counts = Counts(turn.live.context, turn.live.context)
             self.refusal = Refusal(turn, counts)
-            self.view.problem(Problem.full(counts))
+            self._tell_of(turn, Problem.full(counts))
 
     def _unsend(self, turn: Turn) -> None:
         """Take the question out of the conversation; in the store it waits as "unsent". Of a

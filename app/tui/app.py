@@ -146,7 +146,7 @@ class OrlChat(Program):
             return
         self.session.close()
         self.session.recordings.prune()
-        draft.keep(self.chat.draft, paths().draft)
+        draft.keep(self.chat.unfinished, paths().draft)
         await asyncio.gather(self.link.close(timeout=0.3), self.models.close())
         self.exit(0)
 

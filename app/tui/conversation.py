@@ -17,7 +17,7 @@ from app.attachment import split
 from app.chat_settings import ChatSettings
 from app.store import TITLE_LENGTH, Store
 from app.store_rows import Message
-from app.store_schema import NOT_SENT
+from app.store_schema import GONE, NOT_SENT, StoreError
 from app.tui.figures import number
 
 UNSENT, MOVED, INTERRUPTED = "unsent", "moved", "interrupted"
@@ -50,6 +50,8 @@ class Conversation:
     entries: list[Entry] = field(default_factory=list)
     unsent: Entry | None = None
     editing: Entry | None = None
+    unsent_aside: bool = False
+    """Whether the field holds something else than `unsent`, which then must not be rewritten."""
     settings: ChatSettings = field(default_factory=ChatSettings)
 
     @property
@@ -86,8 +88,14 @@ class Conversation:
         """Where `entry` stands. Raises StopIteration when it is not here (any more)."""
         return next(i for i, other in enumerate(self.entries) if other is entry)
 
+    def holds(self, entry: Entry) -> bool:
+        """Whether `entry` is on the path that is shown."""
+        return any(other is entry for other in self.entries)
+
     def question_of(self, entry: Entry) -> Entry | None:
-        """The question that `entry` is or answers."""
+        """The question that `entry` is or answers; None also for one that is not here any more."""
+        if not self.holds(entry):
+            return None
         before = self.entries[: self.index(entry) + 1]
         return next((e for e in reversed(before) if e.role == "user"), None)
 
@@ -111,7 +119,10 @@ def why_complete(answer: Entry) -> str | None:
 
 def load(store: Store, chat_id: int, title: str, at: int | None = None) -> Conversation:
     """A chat from the store, with the message `at` on its path; answers that nobody finished are
-    marked as interrupted there."""
+    marked as interrupted there. Raises StoreError, also for a chat that is gone: what would be
+    said in it could not be saved."""
+    if not store.holds_chat(chat_id):
+        raise StoreError(GONE)
     if at is not None:
         store.choose_version(at)
     conversation = Conversation(chat_id, title, settings=store.chat_settings(chat_id))
@@ -121,19 +132,20 @@ def load(store: Store, chat_id: int, title: str, at: int | None = None) -> Conve
 
 def reload(store: Store, conversation: Conversation) -> None:
     """The path that is chosen in the store; a message that is on screen stays the same object."""
-    known = {entry.id: entry for entry in conversation.entries if entry.id is not None}
+    before = [*conversation.entries, *([conversation.unsent] if conversation.unsent else [])]
+    known = {entry.id: entry for entry in before if entry.id is not None}
     entries: list[Entry] = []
     conversation.unsent = None
     assert conversation.id is not None
     for message in store.messages(conversation.id):
         entry = _entry(message)
+        old = known.get(message.id, entry)
         if entry.reason in NOT_SENT:
-            conversation.unsent = entry if entry.reason == UNSENT else None
+            conversation.unsent = old if entry.reason == UNSENT else conversation.unsent
             continue
         if entry.role == "assistant" and entry.reason is None:
             entry.reason = INTERRUPTED
             store.update_message(message.id, reason=INTERRUPTED)
-        old = known.get(message.id, entry)
         old.version, old.versions = entry.version, entry.versions
         entries.append(old)
     conversation.entries = entries

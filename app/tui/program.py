@@ -21,6 +21,7 @@ from app.paths import paths
 from app.terminal import is_ascii_only, is_without_drawing
 from app.tui.ascii_only import AsciiOnly
 from app.tui.look import Look
+from app.tui.palette import Palette
 from app.tui.theme import DEFAULT, THEMES, sixteen_colours
 from app.tui.widgets.bars import declared
 
@@ -98,6 +99,11 @@ class Program(App[int]):
     def settings_path(self) -> Path:
         """The user's settings file."""
         return paths().settings
+
+    def action_command_palette(self) -> None:
+        """All commands."""
+        if self.use_command_palette and not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
 
     def action_help(self) -> None:
         """The keys in force here, and the numbers."""

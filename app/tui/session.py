@@ -23,7 +23,6 @@ class ChatSession(Answering):
 
     def __init__(self, store: Store, file: SettingsFile, view: View) -> None:
         super().__init__(store, file, view)
-        self.conversation = Conversation()
         self.asked: list[str] = []
         """Every prompt of this window, of whatever chat."""
 
@@ -61,11 +60,13 @@ class ChatSession(Answering):
             return self._busy()
         self.asked.append(text)
         talk, edited = self.conversation, self.conversation.editing
-        if edited is not None and talk.unsent is not None:
+        if talk.unsent is not None and (edited is not None or talk.unsent_aside):
             self.keeper.moved(talk.unsent)
             talk.unsent = None
+        talk.unsent_aside = False
         question = talk.unsent or Entry("user", text)
         question.content, question.reason, talk.unsent = text, None, None
+        question.version = question.versions = 1  # one that was not sent was none
         if not talk.title:
             talk.title = conversations.title_of(text)
         replaced = self._replace(talk.index(edited)) if edited is not None else []
@@ -156,8 +157,10 @@ class ChatSession(Answering):
         refusal = self.refusal
         if refusal is None or refusal.turn.conversation is not self.conversation:
             return "There is nothing that has to be fitted."
+        if self.turn is not None:
+            return self._busy()
         if refusal.turn.question is self.conversation.unsent:
-            return self.ask(text, fit=True)
+            return self.ask(self._returned(text), fit=True)
         if refusal.turn.answer is self.conversation.last_answer:
             return self.go_on(fit=True)
         return self.again(refusal.turn.question, fit=True)
@@ -167,6 +170,7 @@ class ChatSession(Answering):
         talk = self.conversation
         if self.turn is not None:
             return self._busy()
+        text = self._returned(text)
         if talk.unsent is None:
             text = talk.last_question.content if talk.last_question is not None else ""
         elif text.strip():
@@ -174,6 +178,13 @@ class ChatSession(Answering):
             talk.unsent = talk.editing = None
         self.new_chat()
         return self.ask(text)
+
+    def _returned(self, text: str) -> str:
+        """The message that did not fit: what became of it in the field, `text`, or as it was where
+        the field held something else."""
+        talk = self.conversation
+        aside, talk.unsent_aside = talk.unsent_aside, False
+        return talk.unsent.content if aside and talk.unsent is not None else text
 
     def _answer(
         self,
@@ -243,7 +254,7 @@ class ChatSession(Answering):
         turn = self.turn
         if turn is not None and turn.conversation.id == chat_id:
             self.send(Stop(turn.id))
-            self.turn = None
+            self._end(turn, "stopped")
         self.store.delete_chat(chat_id)
         if self.conversation.id == chat_id:
             self.new_chat()
@@ -255,10 +266,8 @@ class ChatSession(Answering):
 
     def close(self) -> None:
         """The window closes: what was written so far is the answer."""
-        turn, self.turn = self.turn, None
-        if turn is not None:
-            turn.answer.reason = "stopped"
-            self.keeper.answer(turn.conversation, turn.answer)
+        if self.turn is not None:
+            self._end(self.turn, "stopped")
 
     def _busy(self) -> str:
         turn = self.turn

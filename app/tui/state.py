@@ -1,7 +1,7 @@
 """What the session knows, and whom it tells: the engine's state, a turn, a problem, the view."""
 
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
@@ -153,13 +153,23 @@ class Problem:
         begin = "It is" if alone else "With this chat it is"
         message = (
             f"{begin} {counts.prompt:,} tokens long; the context holds {counts.context:,}, and "
-            "the answer needs room too. Nothing was cut"
+            "the answer needs room too. Nothing was cut."
         )
-        back = turn.question is turn.conversation.unsent
-        message += ": your text is back in the field." if back else "."
         if alone:
             return cls(title, message, "Make it shorter and send it again.")
-        return cls(title, message, _CHOICE, actions=("fit", "move"))
+        back = turn.question is turn.conversation.unsent
+        hint = f"Your text is back in the field. {_CHOICE}" if back else _CHOICE
+        return cls(title, message, hint, actions=("fit", "move"))
+
+    def elsewhere(self, chat: str) -> Self:
+        """The same, told in another chat than `chat`, which it is about: what can be done about it
+        is done there."""
+        return replace(
+            self,
+            message=f"In “{chat}”: {self.message}",
+            hint="Open that chat to go on with it.",
+            actions=(),
+        )
 
     @classmethod
     def full(cls, counts: Counts) -> Self:

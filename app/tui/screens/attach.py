@@ -4,13 +4,13 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from app.attachment import Attachment, AttachmentError, read
 from app.completion import common_start, expanded, matches
 from app.text import printable
+from app.tui.screens.modal import Modal
 from app.tui.widgets.bars import KeyBar
 
 
@@ -18,12 +18,12 @@ class PathField(Input):
     """Where the path is typed; the keys of the list are the screen's."""
 
     BINDINGS = [
-        Binding("enter", "submit", "attach", key_display="enter", id="attach.take"),
+        Binding("enter", "screen.take", "attach", key_display="enter", id="attach.take"),
         Binding("tab", "screen.complete", "complete", id="attach.complete"),
     ]
 
 
-class AttachScreen(ModalScreen[Attachment | None]):
+class AttachScreen(Modal[Attachment | None]):
     """A field and the paths that begin as it does."""
 
     BINDINGS = [
@@ -54,14 +54,10 @@ class AttachScreen(ModalScreen[Attachment | None]):
         """The paths that begin as typed."""
         self._list(event.value)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take what is marked in the list, else what is typed."""
-        self._take()
-
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """A click takes."""
         event.stop()
-        self._take()
+        self.action_take()
 
     def action_move(self, step: int) -> None:
         """Arrows mark a path while the field keeps the focus."""
@@ -88,7 +84,8 @@ class AttachScreen(ModalScreen[Attachment | None]):
         field.value = text
         field.cursor_position = len(text)
 
-    def _take(self) -> None:
+    def action_take(self) -> None:
+        """Take what is marked in the list, else what is typed."""
         path = self._marked or self.query_one(Input).value
         if path.endswith("/"):
             self._type(path)

@@ -15,6 +15,9 @@ from app.tui.widgets.prompt import Prompt
 from app.tui.widgets.transcript import Transcript
 from app.tui.widgets.welcome_card import WelcomeCard
 
+SLOW_LATER = "Slow motion begins with the next answer."
+"""On a card, where an answer is computed in one piece."""
+
 
 class ChatScreen(ChatMessages):
     """The chat with its keys."""
@@ -107,6 +110,8 @@ class ChatScreen(ChatMessages):
         self.session.set_block_view(mode)
         self.refresh_figures()
         self.refresh_status()
+        if mode == "slow" and self.session.turn is not None and self.program.link.on_card:
+            self.tell(SLOW_LATER)
 
     def action_block_layout(self) -> None:
         """The other of grid and running text."""
@@ -162,12 +167,11 @@ class ChatScreen(ChatMessages):
 
     def _choose_room(self, action: str) -> None:
         """What to do about a context that is full; a question that is sent leaves the field."""
-        session = self.session
-        unsent = session.conversation.unsent is not None
+        session, talk = self.session, self.session.conversation
+        in_field = talk.unsent is not None and not talk.unsent_aside
         act = session.fit if action == "fit" else session.move
-        if self.say(act(self.draft)) and unsent:
-            self.query_one(Prompt).text = ""
-            self.query_one(Attachments).take_all()
+        if self.say(act(self.draft)) and in_field:
+            self.bring_back()
 
     def on_key(self, event: events.Key) -> None:
         """Typing while the conversation or a card in it has the focus goes to the prompt, and so

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from app.attachment import join, split
 from app.store_schema import StoreError
+from app.tui.conversation import Entry
 from app.tui.screens.chat_frame import ChatFrame
 from app.tui.session import ChatSession
 from app.tui.widgets.attachments import Attachments
@@ -24,6 +25,8 @@ class ChatField(ChatFrame):
 
     _typed: str = ""
     """What was in the field when editing an earlier message began."""
+    _offered: Entry | None = None
+    """The newest message that did not fit and was given back."""
 
     @property
     def program(self) -> "OrlChat":
@@ -44,19 +47,30 @@ class ChatField(ChatFrame):
             self.query_one(Attachments).add(*files)
 
     @property
+    def unfinished(self) -> str:
+        """What the user would miss: the draft, or what waits while a message is edited."""
+        return self._typed or self.draft
+
+    @property
     def session(self) -> ChatSession:
         """The chat behind this screen."""
         return self.program.session
 
     def _offer_draft(self) -> None:
-        """A message that did not fit is the user's again."""
+        """A message that did not fit is the user's again, once. Where something else is typed it
+        stays aside."""
         talk = self.session.conversation
-        if talk.unsent is not None and talk.editing is not None:
-            self.begin_editing(talk.unsent.content)
-            return
+        if self._typed and talk.editing is None:
+            self.bring_back()  # another chat: what was edited is left there
+        unsent = talk.unsent if talk.unsent is not self._offered else None
+        if unsent is not None:
+            self._offered = unsent
+            if talk.editing is not None:
+                self.begin_editing(unsent.content)
+            else:
+                talk.unsent_aside = self.draft not in ("", unsent.content)
+                self.draft = unsent.content
         self._show_editing()
-        if talk.unsent is not None:
-            self.draft = talk.unsent.content
 
     def begin_editing(self, message: str) -> None:
         """The field holds `message`, to be sent as a version; what was typed waits."""
@@ -71,11 +85,12 @@ class ChatField(ChatFrame):
         if talk.editing is None:
             return False
         talk.editing = None
-        self._bring_back()
+        self.bring_back()
         return True
 
-    def _bring_back(self) -> None:
-        typed, self._typed = self._typed, ""
+    def bring_back(self) -> None:
+        """What was edited is sent or left: the field holds what was typed before."""
+        typed, self._typed, self._offered = self._typed, "", None
         self._fill(typed)
 
     def _fill(self, message: str) -> None:

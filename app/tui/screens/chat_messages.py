@@ -93,16 +93,16 @@ class ChatMessages(ChatView):
         """The version before or after the selected message."""
         transcript, talk = self.query_one(Transcript), self.session.conversation
         entry = transcript.selected or talk.last_answer
-        if entry is None:
+        if entry is None or not talk.holds(entry):  # it went, and what is here is not drawn yet
             return
         place = talk.index(entry)
         if self.say(self.session.leaf(entry, step)):
             self.call_later(self._show_version, place)
 
-    def _show_version(self, place: int) -> None:
+    async def _show_version(self, place: int) -> None:
         entries = self.session.conversation.entries
         if place < len(entries):
-            self.query_one(Transcript).show_entry(entries[place])
+            await self.query_one(Transcript).show_entry(entries[place])
 
     def action_edit(self) -> None:
         """Put the selected question, else the last one, into the field, to be sent as a version."""

@@ -16,12 +16,13 @@ from app.text import printable
 from app.tui.chat_values import BUILT_IN, CHAT_GROUPS, ChatValues, library, name_of
 from app.tui.session import ChatSession
 from app.tui.widgets.bars import KeyBar
+from app.tui.widgets.options import Options
 from app.tui.widgets.settings_list import SettingsList
 
 KEEP_HELP = "put the system prompt into the library"
 
 
-class PromptList(OptionList):
+class PromptList(Options):
     """The library; its keys act on the marked prompt."""
 
     BINDINGS = [
@@ -31,7 +32,8 @@ class PromptList(OptionList):
 
 
 class ChatSettingsScreen(ModalScreen[None]):
-    """What is changed holds at once, from the next answer on; the system prompt when it is left."""
+    """What is changed holds at once, from the next answer on; the system prompt when it is left,
+    also by a command and by quitting."""
 
     AUTO_FOCUS = "SettingsOptions"
     BINDINGS = [
@@ -45,6 +47,9 @@ class ChatSettingsScreen(ModalScreen[None]):
         self._store = session.store
         self._values = ChatValues(session)
         self._prompts: list[Prompt] = []
+        self._system = TextArea(
+            self._values.system, id="system", tab_behavior="focus", compact=True
+        )
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="window") as window:
@@ -52,14 +57,14 @@ class ChatSettingsScreen(ModalScreen[None]):
             yield SettingsList(
                 self._values, groups=CHAT_GROUPS, origin=self._values.origin, id="chat-values"
             )
-            yield TextArea(self._values.system, id="system", tab_behavior="focus", compact=True)
+            yield self._system
             yield PromptList(id="prompts", markup=False, compact=True)
             yield Static("", id="note", markup=False)
         yield KeyBar()
 
     def on_mount(self) -> None:
         """Name the parts and read the library."""
-        self.query_one("#system").border_title = "System prompt"
+        self._system.border_title = "System prompt"
         self.query_one("#prompts").border_title = "Library"
         self._list()
 
@@ -67,7 +72,7 @@ class ChatSettingsScreen(ModalScreen[None]):
         """A prompt of the library becomes this chat's."""
         event.stop()
         if (prompt := self._marked) is not None:
-            self.query_one(TextArea).text = prompt.content
+            self._system.text = prompt.content
             self._values.set_system(prompt.content)
             self._say(f"This chat has the prompt “{prompt.name}” now.")
 
@@ -77,12 +82,15 @@ class ChatSettingsScreen(ModalScreen[None]):
         if settings.typing:
             settings.leave_field()
             return
-        self._values.set_system(self.query_one(TextArea).text)
         self.dismiss(None)
+
+    def on_unmount(self) -> None:
+        """The system prompt holds."""
+        self._values.set_system(self._system.text)
 
     def action_keep(self) -> None:
         """Put the system prompt into the library."""
-        text = self.query_one(TextArea).text
+        text = self._system.text
         if not text.strip():
             self._say("There is no system prompt to keep.")
             return

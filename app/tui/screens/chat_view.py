@@ -48,7 +48,7 @@ class ChatView(ChatField):
         yield BlockView()
         yield LiveLine(id="live-line")
         yield Attachments()
-        yield Prompt(self._history, self.ask)
+        yield Prompt(self._history, self.send)
         yield StatusLine()
         yield KeyBar()
         yield TooSmall()
@@ -60,6 +60,11 @@ class ChatView(ChatField):
         self.refresh_look()
         self.conversation_changed()
         self.engine_changed()
+
+    def on_screen_resume(self) -> None:
+        """Chats may have been deleted, renamed or imported over it."""
+        for card in self.query(WelcomeCard):
+            card.offer(self._recent())
 
     def on_resize(self) -> None:
         """What is drawn by width is drawn again, once the parts have theirs."""
@@ -207,13 +212,16 @@ class ChatView(ChatField):
     def ask(self, text: str) -> bool:
         """Send a message, and the files that go along; False, and a word about it, when it cannot
         be sent now."""
-        attachments, editing = self.query_one(Attachments), self.session.conversation.editing
+        attachments = self.query_one(Attachments)
         sent = self.say(self.session.ask(join(text, attachments.files)))
         if sent:
             attachments.take_all()
-        if sent and editing is not None:
-            self.call_later(self._bring_back)
         return sent
+
+    def send(self, text: str) -> None:
+        """Send what is in the field, which then holds what waited for that."""
+        if self.ask(text):
+            self.bring_back()
 
     def say(self, refusal: str | None) -> bool:
         """Show for a moment why something was not done; True when nothing was refused."""

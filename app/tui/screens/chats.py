@@ -11,7 +11,6 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.chat_files import ChatFileError, ChatRecord
@@ -20,6 +19,7 @@ from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.text import printable
 from app.tui import chat_rows, chat_transfer
+from app.tui.screens.modal import Modal
 from app.tui.session import ChatSession
 from app.tui.widgets.bars import KeyBar
 from app.tui.widgets.chat_list import ChatList
@@ -47,7 +47,7 @@ class Asking:
     """A file that will be written."""
 
 
-class ChatsScreen(ModalScreen[None]):
+class ChatsScreen(Modal[None]):
     """Open, rename, delete, export and import chats; `open` shows one in the window."""
 
     BINDINGS = [Binding("escape", "back", "back", id="chats.back")]
@@ -131,10 +131,12 @@ class ChatsScreen(ModalScreen[None]):
     def action_undo(self) -> None:
         """Bring back what was deleted last; once more, what was deleted before it."""
         chat = self._deleted[0]
-        if self._try(lambda: self._session.store.restore_chat(chat.id)):
+        back: list[bool] = []
+        if self._try(lambda: back.append(self._session.store.restore_chat(chat.id))):
             self._refresh(self._list.index)
             self._go_to(chat.id)
-            self._say(f"“{chat_rows.title(chat)}” is back.")
+            what = "is back" if back == [True] else "was removed for good"
+            self._say(f"“{chat_rows.title(chat)}” {what}.")
 
     # --- what asks for a line ------------------------------------------------------------------
 

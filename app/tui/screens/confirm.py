@@ -5,14 +5,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from app.text import printable
+from app.tui.screens.modal import Modal
 from app.tui.widgets.bars import KeyBar
 
 
-class ConfirmScreen(ModalScreen[bool]):
+class ConfirmScreen(Modal[bool]):
     """`yes` and `no` say what the buttons do; No has the focus."""
 
     BINDINGS = [

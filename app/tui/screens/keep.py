@@ -11,12 +11,12 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from app.keeping import KINDS, PARTS, Guess, KeepingError, guess, keep, verdict
 from app.paths import paths
 from app.text import printable
+from app.tui.screens.modal import Modal
 from app.tui.widgets.bars import KeyBar
 from app.tui.widgets.choice import Choice
 
@@ -40,11 +40,11 @@ class ReferenceField(Input):
     """What a right answer holds; Enter keeps the prompt."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "keep", key_display="enter", id="keep.enter"),
+        Binding("enter", "screen.keep", "keep", key_display="enter", id="keep.enter"),
     ]
 
 
-class KeepScreen(ModalScreen[str | None]):
+class KeepScreen(Modal[str | None]):
     """Dismissed with a sentence about what was kept, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -92,11 +92,6 @@ class KeepScreen(ModalScreen[str | None]):
         """Another reference."""
         event.stop()
         self._check()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep it."""
-        event.stop()
-        self.action_keep()
 
     @property
     def how(self) -> Guess:

@@ -17,13 +17,14 @@ from app.text import printable
 from app.tui import keys
 from app.tui.screens.help import key_words
 from app.tui.widgets.bars import KeyBar
+from app.tui.widgets.options import Options
 
 ID, KEYS = 22, 16
 ABOUT = "Enter, then the new key. Backspace: the key it came with."
 WAITING = "Press the new key for {id}; Esc leaves it as it is."
 
 
-class KeyList(OptionList):
+class KeyList(Options):
     """The actions; while one waits for its key, every key is taken before the list sees it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -18,6 +18,7 @@ from app.models import BUILT_IN
 from app.text import printable
 from app.tui.figures import size
 from app.tui.screens.tab import TabScreen
+from app.tui.widgets.options import Options
 from app.tui.widgets.settings_list import SettingsList
 
 NAME, SIZE = 34, 9
@@ -26,7 +27,7 @@ MACHINE = "what this machine can do"
 IN_USE, OTHER = "\u25cf", " "
 
 
-class ModelList(OptionList):
+class ModelList(Options):
     """The models; its keys act on the marked one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

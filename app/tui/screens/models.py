@@ -26,6 +26,7 @@ from app.tui.machine_words import DOWNLOAD, FOLDER
 from app.tui.model_choice import ModelChoice
 from app.tui.welcome import this_machine
 from app.tui.widgets.bars import KeyBar, TopBar
+from app.tui.widgets.options import Options
 from app.tui.widgets.too_small import TooSmall
 from engine.config import CheckpointError
 
@@ -43,7 +44,7 @@ class FolderField(Input):
     ]
 
 
-class ChoiceList(OptionList):
+class ChoiceList(Options):
     """The choices; Enter takes the one that is marked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -50,7 +50,7 @@ class Prompt(TextArea):
     class AtTop(Message):
         """Up was pressed and there is no earlier prompt."""
 
-    def __init__(self, history: Callable[[], list[str]], send: Callable[[str], bool]) -> None:
+    def __init__(self, history: Callable[[], list[str]], send: Callable[[str], object]) -> None:
         super().__init__(
             id="prompt",
             soft_wrap=True,
@@ -62,7 +62,9 @@ class Prompt(TextArea):
         self._history = history
         self._send = send
         self._back = 0
-        self._draft = ""
+        self._left: dict[int, str] = {}
+        """How many prompts back, and what was left there: a prompt of before may have been changed,
+        and at 0 stands what is being typed."""
 
     async def _on_key(self, event: events.Key) -> None:
         """Send and newline are taken here, in the order in which keys came. As bindings they
@@ -85,16 +87,18 @@ class Prompt(TextArea):
         self.border_subtitle = f"{size:,} characters in {words}" if size >= LONG else ""
 
     def put(self, text: str) -> None:
-        """Show `text` with the cursor at its end."""
+        """Hold `text` with the cursor at its end; it is what is being typed."""
+        self._back, self._left = 0, {}
+        self._show(text)
+
+    def _show(self, text: str) -> None:
         self.text = text
         self.move_cursor(self.document.end)
 
     def action_send(self) -> None:
-        """Send the text, which leaves the field only when it was taken. At once and not by a
-        message, or what is typed next would leave with it."""
-        if self._send(self.text):
-            self._back = 0
-            self.text = ""
+        """Send the text; who takes it puts into the field what is to be there then. At once and
+        not by a message, or what is typed next would leave with it."""
+        self._send(self.text)
 
     def action_newline(self) -> None:
         """Break the line."""
@@ -124,15 +128,14 @@ class Prompt(TextArea):
             self.post_message(self.Erased())
 
     def _recall(self, step: int) -> bool:
-        """Move through the history; the text being typed is kept at its end."""
+        """Move through the history; whatever is left is there again on the way back."""
         past = self._history()
         back = self._back + step
         if not 0 <= back <= len(past):
             return False
-        if self._back == 0:
-            self._draft = self.text
+        self._left[self._back] = self.text
         self._back = back
-        self.put(self._draft if back == 0 else past[-back])
+        self._show(self._left[back] if back in self._left else past[-back])
         return True
 
     async def _on_paste(self, event: events.Paste) -> None:

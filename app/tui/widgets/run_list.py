@@ -4,18 +4,18 @@ from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
-from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from app.run_watch import RunWatch
 from app.runs import every_run
 from app.tui.panel import Row
 from app.tui.run_words import list_row
+from app.tui.widgets.options import Options
 
 NONE = "No runs yet."
 
 
-class RunList(OptionList):
+class RunList(Options):
     """Keeps a watch on every run; `look` reads what is new and draws what changed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

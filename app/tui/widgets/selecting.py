@@ -110,11 +110,3 @@ class Selecting(VerticalScroll):
         self._marked = widget
         widget.select(self.screen.focused is self)
         self.refresh_bindings()
-
-    def show_entry(self, entry: Entry) -> None:
-        """Select a message and bring it into the window; one that is not mounted is left alone."""
-        widget = next((w for w in self._messages() if w.entry is entry), None)
-        if widget is not None:
-            self._mark(widget)
-            self.release_anchor()
-            self.call_after_refresh(self._show_edge, widget, -1)

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 from app.settings import Settings, SettingsError
 from app.text import printable
 from app.tui.setting_rows import GROUPS, Group, SettingRow, next_choice, origin, value_words
+from app.tui.widgets.options import Options
 
 LABEL, VALUE = 20, 26
 
@@ -30,7 +31,7 @@ class SettingsSource(Protocol):
         """Let the default of `name` hold. Raises SettingsError."""
 
 
-class SettingsOptions(OptionList):
+class SettingsOptions(Options):
     """The list itself; its keys act on the marked setting."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -158,16 +158,30 @@ class Transcript(Selecting):
 
     async def show_found(self, message_id: int) -> None:
         """Go to a message, however far above, and mark it as what a search found."""
-        entries = self.conversation.entries
-        place = next((i for i, e in enumerate(entries) if e.id == message_id), None)
-        if place is None:
-            return
-        if not self._part.first <= place < self._part.end:
-            await self._show(around(entries, place, self.kept))
-        for widget in (w for w in self._messages() if w.entry is entries[place]):
+        found = (e for e in self.conversation.entries if e.id == message_id)
+        for widget in await self._brought(next(found, None)):
             widget.mark_found()
             self._marked = widget
             self.call_after_refresh(self._go_to, widget)
+
+    async def show_entry(self, entry: Entry) -> None:
+        """Select a message, however far above, and bring it into the window."""
+        for widget in await self._brought(entry):
+            self._mark(widget)
+            self.call_after_refresh(self._reveal, widget)
+
+    async def _brought(self, entry: Entry | None) -> list[MessageWidget]:
+        """The widget of a message, mounted if it was not; none for a message that is not here."""
+        entries = self.conversation.entries
+        place = next((i for i, e in enumerate(entries) if e is entry), None)
+        if place is not None and not self._part.first <= place < self._part.end:
+            await self._show(around(entries, place, self.kept))
+        return [w for w in self._messages() if w.entry is entry]
+
+    def _reveal(self, widget: MessageWidget) -> None:
+        self._reading = None
+        self.release_anchor()
+        self._show_edge(widget, ABOVE)
 
     def _go_to(self, widget: Widget) -> None:
         self._reading = None

@@ -14,6 +14,7 @@ from app.store_rows import ChatSummary
 from app.text import printable
 from app.tui import welcome
 from app.tui.state import EngineState
+from app.tui.widgets.options import Options
 
 
 class WelcomeCard(Widget):
@@ -42,13 +43,19 @@ class WelcomeCard(Widget):
 
     def compose(self) -> ComposeResult:
         yield Static(self._words(), classes="words")
-        yield OptionList(*self._options(), markup=False, compact=True)
+        yield Options(*self._options(), markup=False, compact=True)
 
     def show(self, engine: EngineState) -> None:
         """The engine found out what answers."""
         self._engine = engine
         if self.is_mounted:
             self._refresh_words()
+
+    def offer(self, recent: Sequence[ChatSummary]) -> None:
+        """The chats of before as they are by now."""
+        if recent != self._recent:
+            self._recent = recent
+            self._refresh_options()
 
     def on_mount(self) -> None:
         """What was found out while the card was being mounted."""
@@ -59,9 +66,12 @@ class WelcomeCard(Widget):
         for words in self.query(".words").results(Static):
             words.update(self._words())
         if self._asked != welcome.questions(self._engine.ready):
-            for options in self.query(OptionList):
-                options.clear_options()
-                options.add_options(self._options())
+            self._refresh_options()
+
+    def _refresh_options(self) -> None:
+        for options in self.query(Options):
+            options.clear_options()
+            options.add_options(self._options())
 
     def _words(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
