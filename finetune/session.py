@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from engine.checkpoint.revision import BASE_FILE
+from engine.checkpoint.tensor_writer import save_tensors
 from finetune.adapters import save_adapter
 from finetune.alarms import alarms
 from finetune.checks import best_check, check_event, evaluate_prompts, should_end
@@ -200,7 +201,7 @@ class Session:
 
     def _save_state(self) -> None:
         with self.run.new_state(self.done) as folder:
-            save_file(self.trainer.optimizer.state(), folder / "optimizer.safetensors")
+            save_tensors(self.trainer.optimizer.state(), folder / "optimizer.safetensors")
             write_json(
                 folder / "state.json", {"done": self.done, "row_tokens": self.trainer.row_tokens}
             )
@@ -273,7 +274,7 @@ def _number(value: float) -> float | None:
 
 
 def _disk_sentence(error: OSError, folder: Path) -> str:
-    if error.errno == errno.ENOSPC:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
             f"The disk is full, so {folder} could not be written; its last state is whole. "
             f"Make room, then go on with --resume {folder}."

@@ -1,6 +1,5 @@
 """A run from beginning to end, its interruptions, and what goes wrong on the way."""
 
-import errno
 import json
 import os
 import random
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.checkpoint.load import load_model
@@ -240,14 +240,13 @@ def test_a_full_disk_ends_the_run_in_words(
     ran = session(run, tiny_checkpoint)
     saved = iter(range(2))
 
-    def full(*arguments: Any, **options: Any) -> None:
-        if next(saved, None) is None:
-            raise OSError(errno.ENOSPC, "No space left on device", str(run.path))
-        from safetensors.torch import save_file
+    def full(tensors: Any, path: Path, **options: Any) -> None:
+        if path.name == "optimizer.safetensors" and next(saved, None) is None:
+            words = "I/O error: No space left on device (os error 28)"
+            raise SafetensorError(f"Error while serializing: {words}")
+        save_file(tensors, path, **options)
 
-        save_file(*arguments, **options)
-
-    monkeypatch.setattr("finetune.session.save_file", full)
+    monkeypatch.setattr("engine.checkpoint.tensor_writer.save_file", full)
     with pytest.raises(RunError, match=r"disk is full.*--resume"):
         ran.go()
     assert run.status().state == "failed"
