@@ -54,7 +54,7 @@ class Report:
             "consent": None if self.consent is None else asdict(self.consent),
             "problems": problems,
         }
-        return json.dumps({"file": self.path, **figures}, ensure_ascii=False)
+        return json.dumps({"file": self.path, **figures})
 
     def to_text(self) -> str:
         """Lines for the terminal."""
@@ -135,9 +135,9 @@ def _own_answers(request: Check, prompts: "tuple[Prompt, ...]") -> "tuple[list[P
     from app.consent import may_run
     from finetune.verifiers import check_references, make_verifier, needs_code
 
-    code = needs_code(prompts)
+    code = {prompt.id for prompt in needs_code(prompts)}
     allowed = may_run(prompts, run_code=request.run_code)
-    kept = [p for p in prompts if allowed or p not in code]
+    kept = [p for p in prompts if allowed or p.id not in code]
     folder = Path(request.path).resolve().parent
     with make_verifier(kept, folder=folder, run_code=allowed) as verifier:
         return check_references(verifier, kept), len(prompts) - len(kept)

@@ -140,7 +140,7 @@ def _as_json(conditions: dict[str, str], trial: "Trial") -> str:
         for attempt in trial.attempts
     ]
     figures = {**conditions, **_figures(trial), "advice": trial.advice()}
-    return json.dumps({**figures, "attempts": attempts}, ensure_ascii=False)
+    return json.dumps({**figures, "attempts": attempts})
 
 
 def _as_text(trial: "Trial", k: int) -> str:
