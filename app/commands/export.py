@@ -13,7 +13,8 @@ from app.commands.finetune import check_unchanged
 from app.commands.running import CommandError
 from app.commands.steps import Steps
 from app.runs import find_run
-from finetune.runs import RunFolder, whole_folder
+from finetune.files import whole_folder
+from finetune.runs import RunFolder
 
 _NOT_EXPORTED = ("check.json",)
 MERGED_ERROR = 0.02

@@ -93,7 +93,7 @@ def new_run(request: Finetune) -> RunFolder:
         config=config,
         held_out=tuple(prompt.id for prompt in held),
     )
-    return RunFolder.create(path, info, Path(request.prompts).read_text(encoding="utf-8"))
+    return RunFolder.create(path, info, Path(request.prompts).read_bytes())
 
 
 def usable_prompts(path: str) -> "tuple[Prompt, ...]":

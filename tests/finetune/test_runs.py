@@ -1,5 +1,6 @@
 """The run folder: what is read back, and what is refused in words."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,8 @@ from finetune.alarms import alarms
 from finetune.checks import best_check, should_end
 from finetune.config import FinetuneConfig
 from finetune.evaluate import Comparison, Evaluation, not_worse
-from finetune.runs import RunError, RunFolder, RunInfo, Status, own_status, whole_folder, write_json
+from finetune.files import whole_folder, write_json
+from finetune.runs import RunError, RunFolder, RunInfo, Status, own_status
 from tests.finetune.test_evaluate import result
 from tests.finetune.tiny import tiny_config
 
@@ -18,7 +20,7 @@ from tests.finetune.tiny import tiny_config
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     info = RunInfo("run", "demo", "/base", "abc", "/p.jsonl", tiny_config(), ("1",))
-    return RunFolder.create(tmp_path / "run", info, '{"prompt": "x"}\n')
+    return RunFolder.create(tmp_path / "run", info, b'{"prompt": "x"}\n')
 
 
 def test_what_is_written_is_read(run: RunFolder) -> None:
@@ -33,7 +35,7 @@ def test_what_is_written_is_read(run: RunFolder) -> None:
 
 def test_a_folder_that_is_not_empty_is_not_taken(run: RunFolder) -> None:
     with pytest.raises(RunError, match="--resume"):
-        RunFolder.create(run.path, run.info(), "")
+        RunFolder.create(run.path, run.info(), b"")
 
 
 def test_a_newer_version_s_run_is_refused_in_words(run: RunFolder) -> None:
@@ -61,15 +63,49 @@ def test_a_run_whose_process_is_gone_was_interrupted(run: RunFolder) -> None:
 
 
 def test_requests_are_taken_once_and_only_known_words(run: RunFolder) -> None:
-    assert run.take_request() is None
+    assert run.take_requests() == ()
     with pytest.raises(RunError, match="is not running"):
         run.request("stop")
     run.write_status(own_status(state="running"))
-    run.request("pause")
-    assert run.take_request() == "pause"
-    assert run.take_request() is None
-    (run.path / "request").write_text("explode")
-    assert run.take_request() is None
+    run.request("stop")
+    run.request("save")  # takes nothing back
+    assert run.take_requests() == ("stop", "save")
+    assert run.take_requests() == ()
+    (run.path / "request").write_bytes(b"explode\n\xff\n")
+    assert run.take_requests() == ()
+    assert not list(run.path.glob("request*"))
+
+
+def test_a_run_that_cannot_be_made_leaves_nothing(run: RunFolder, tmp_path: Path) -> None:
+    target = tmp_path / "new"
+    target.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("finetune.runs.write_json", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            RunFolder.create(target, run.info(), b"x\n")
+    assert not target.exists()
+    RunFolder.create(target, run.info(), b"\xe4\r\n")
+    assert RunFolder(target).prompts.read_bytes() == b"\xe4\r\n"
+
+
+def no_room(*arguments: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"\xff\x00", b"[]", b"{}", b'{"pid": "7", "state": "running"}', b'{"update": null}',
+     b'{"best": "x"}', b'{"state": "sleeping"}', b'{"message": 7}', b'{"new": 1}', b"[" * 9999],
+)  # fmt: skip
+def test_a_damaged_status_or_events_are_none(run: RunFolder, damage: bytes) -> None:
+    (run.path / "status.json").write_bytes(damage)
+    assert run.status() == Status()
+    run.add_event({"kind": "update", "done": 1})
+    with (run.path / "events.jsonl").open("ab") as file:
+        file.write(damage + b'\n{"kind": "check", "done": "soon"}\n')
+    assert [event["kind"] for event in run.events()] == ["update"]
+    run.keep_events(1)
+    assert len((run.path / "events.jsonl").read_bytes().splitlines()) == 1
 
 
 def test_events_beyond_the_state_are_dropped(run: RunFolder) -> None:

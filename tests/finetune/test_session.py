@@ -150,6 +150,24 @@ def test_a_state_cut_short_is_passed_over(done: RunFolder, tiny_checkpoint: Path
     assert [e["done"] for e in done.events() if e["kind"] == "update"] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("damage", ["", "{}", "null", '{"done": "x", "row_tokens": 1}', None])
+def test_without_any_whole_state_nothing_is_thrown_away(
+    done: RunFolder, tiny_checkpoint: Path, damage: str | None
+) -> None:
+    before, events = done.status(), done.events()
+    for state in done.states():
+        if damage is None:
+            shutil.rmtree(state)
+        else:
+            (state / "state.json").write_text(damage)
+    with pytest.raises(RunError, match="No state of the run done can be read"):
+        session(done, tiny_checkpoint).go()
+    status = done.status()
+    assert (status.state, status.update, status.best) == ("failed", 4, before.best)
+    assert done.events() == events
+    assert len(done.checkpoints()) == 3
+
+
 def forked(run: RunFolder, checkpoint: Path) -> int:
     """Train in a process of its own; its pid."""
     pid = os.fork()
@@ -219,6 +237,34 @@ def test_stop_pause_go_and_save(run: RunFolder, tiny_checkpoint: Path) -> None:
     with pytest.raises(RunError, match="is not running"):
         run.request("stop")
     assert session(run, tiny_checkpoint).go().state == "done"
+
+
+def test_what_is_asked_for_while_paused_is_done(run: RunFolder, tiny_checkpoint: Path) -> None:
+    def tell(event: dict[str, Any]) -> None:
+        if event["kind"] == "update" and event["done"] == 1:
+            run.request("pause")
+            run.request("save")
+
+    asked = iter((("save",), ("stop", "save")))
+
+    def sleep(seconds: float) -> None:
+        assert run.status().state == "paused"
+        for word in next(asked):
+            run.request(word)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("finetune.session.time.sleep", sleep)
+        status = session(run, tiny_checkpoint, tell=tell).go()
+    assert (status.state, status.update) == ("stopped", 1)
+    assert [e["done"] for e in run.events() if e["kind"] == "check"] == [0, 1], "once is enough"
+
+
+def test_a_stop_before_the_first_update_can_be_gone_on_from(
+    run: RunFolder, tiny_checkpoint: Path
+) -> None:
+    assert session(run, tiny_checkpoint, stop=lambda: True).go().state == "stopped"
+    assert [folder.name for folder in run.states()] == ["000000"]
+    assert session(run, tiny_checkpoint).go().update == 4
 
 
 def test_a_stop_from_the_keyboard_keeps_what_is_learnt(

@@ -79,9 +79,9 @@ async def test_a_run_is_watched_killed_and_kept(trace: Path) -> None:
             await shown.shows("update 2/20")
             await shown.press("p")
             await shown.shows("asked to pause")
-            assert run.take_request() == "pause"
+            assert run.take_requests() == ("pause",)
             await shown.press("x")
-            await shown.until(lambda: run.take_request() == "stop")
+            await shown.until(lambda: run.take_requests() == ("stop",))
             assert "resume" not in shown.text
             os.kill(process.pid, signal.SIGKILL)
             await shown.shows("was killed")
