@@ -3,6 +3,7 @@
 import json
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from app.text import printable
 
 if TYPE_CHECKING:
     from app.consent import Consent
+    from engine.generate import Engine
     from finetune.prompts import Problem, Prompt, PromptSet
 
 LINES_SHOWN = 10
@@ -167,7 +169,20 @@ def _group(text: str, group: "list[Problem]") -> str:
     return f"{len(group):,} lines: {text}{group[0].detail}: lines {lines}{more}"
 
 
-def warn(found: "PromptSet") -> None:
+def warn(problems: "tuple[Problem, ...]") -> None:
     """Tell the problems of a file on stderr, for commands that go on without those lines."""
-    for line in _told(found.problems):
+    for line in _told(problems):
         say(line)
+
+
+def fitting(engine: "Engine", prompts: "Sequence[Prompt]") -> "list[Prompt]":
+    """The prompts that the model has room for; of the others stderr is told. Raises CommandError
+    for a model that cannot chat."""
+    from finetune.lengths import token_lengths
+
+    if engine.tokenizer is None:
+        raise CommandError("The model has no tokenizer.json, so it cannot answer; name another.")
+    _, problems = token_lengths(prompts, engine.tokenizer, engine.context_length)
+    warn(tuple(problems))
+    long = {problem.line for problem in problems}
+    return [prompt for prompt in prompts if prompt.line not in long]

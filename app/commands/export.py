@@ -3,6 +3,7 @@ which may be quantised on the way."""
 
 import contextlib
 import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from app.commands.finetune import check_unchanged
 from app.commands.running import CommandError
 from app.commands.steps import Steps
 from app.runs import find_run
+from app.text import printable
 from finetune.files import whole_folder
 from finetune.runs import RunFolder
 
@@ -44,7 +46,7 @@ def export(request: Export) -> int:
         raise CommandError(f"{run.name} has no checkpoint yet; wait for its first check.")
     target = Path(destination)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CommandError(f"{destination} is there already and not empty; name another folder.")
+        raise CommandError(f"There is something at {destination} already; name another folder.")
     steps = Steps(request.progress)
     if request.quantize:
         # Its table is for people; where programs read, it goes to stderr.
@@ -55,9 +57,10 @@ def export(request: Export) -> int:
         _merge(run, best, target, steps)
     else:
         _copy(best, target)
-    option = f"--model {destination}" if request.merge or whole else f"--adapter {destination}"
-    told = f"{destination} holds update {int(best.name)} of {run.name}; use it with {option}"
-    print(json.dumps({"folder": destination, "told": told}) if request.as_json else told)
+    option = "--model" if request.merge or whole else "--adapter"
+    told = f"{destination} holds update {int(best.name)} of {run.name}; use it with {option} "
+    told += shlex.quote(destination)
+    print(json.dumps({"folder": destination, "told": told}) if request.as_json else printable(told))
     return 0
 
 

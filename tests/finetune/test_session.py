@@ -183,7 +183,7 @@ def forked(run: RunFolder, checkpoint: Path) -> int:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_twenty_kills_at_random_moments(tmp_path: Path, tiny_checkpoint: Path) -> None:
     torch.set_num_threads(1)
-    config = tiny_config(updates=25, check_every=3, patience=100)
+    config = tiny_config(updates=40, check_every=3, patience=100)
     whole = new_run(tmp_path / "whole", tiny_checkpoint, config)
     begin = time.monotonic()
     session(whole, tiny_checkpoint).go()
@@ -193,7 +193,7 @@ def test_twenty_kills_at_random_moments(tmp_path: Path, tiny_checkpoint: Path) -
     while broken.status().state != "done":
         pid = forked(broken, tiny_checkpoint)
         if kills < 20:
-            time.sleep(rng.uniform(0.2, 1.0) * length / 12)
+            time.sleep(rng.uniform(0.2, 1.0) * length / 24)  # half of it in all
             before = len(broken.states()) and int(broken.states()[0].name)
             os.kill(pid, signal.SIGKILL)
             kills += 1
