@@ -78,13 +78,12 @@ class Status:
 
     def check(self) -> None:
         """Raises ValueError for what no run writes."""
-        whole = (self.update, self.updates, self.pid or 0, self.best or 0)
-        numbers = (*whole, self.started or 0.0)
+        whole = (self.update, self.updates, *(n for n in (self.pid, self.best) if n is not None))
         if not (
             self.state in get_args(State)
             and isinstance(self.message, str)
-            and all(isinstance(number, int) for number in whole)
-            and all(isinstance(number, int | float) for number in numbers)
+            and isinstance(self.started, int | float | None)
+            and all(isinstance(number, int) and 0 <= number < 1 << 31 for number in whole)
         ):
             raise ValueError("this is no run's status")
 
@@ -149,7 +148,11 @@ class RunFolder:
             del data["version"]
             data["config"] = FinetuneConfig.from_dict(data["config"])
             data["held_out"] = tuple(data["held_out"])
-            return RunInfo(**data)
+            info = RunInfo(**data)
+            texts = (info.name, info.model, info.base, info.revision, info.prompts, *info.held_out)
+            if not all(isinstance(text, str) for text in texts):
+                raise TypeError("a text is none")
+            return info
         except FileNotFoundError as error:
             raise RunError(f"{self.path} is not a run: it has no run.json.") from error
         except OSError as error:

@@ -43,7 +43,7 @@ def export(request: Export) -> int:
         raise CommandError("Only a whole model can be quantised; add --merge.")
     best = run.best()
     if best is None:
-        raise CommandError(f"{run.name} has no checkpoint yet; wait for its first check.")
+        raise CommandError(f"The run {run.name} has no checkpoint yet; wait for its first check.")
     target = Path(destination)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise CommandError(f"There is something at {destination} already; name another folder.")

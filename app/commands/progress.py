@@ -10,7 +10,7 @@ from app.commands.running import say
 from app.runs import called, seen_status
 from app.text import printable
 from finetune.checks import best_check
-from finetune.runs import RunFolder
+from finetune.runs import RunError, RunFolder
 
 
 class Progress:
@@ -94,7 +94,16 @@ def check_line(event: dict[str, Any]) -> str:
 
 
 def summary(run: RunFolder) -> dict[str, Any]:
-    """A run in one object, as --json prints it."""
+    """A run in one object, as --json prints it. Raises RunError for one that is damaged."""
+    try:
+        return _summary(run)
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+        raise RunError(
+            f"The events of {run.path} are damaged ({type(error).__name__}: {error})."
+        ) from error
+
+
+def _summary(run: RunFolder) -> dict[str, Any]:
     status, info = seen_status(run), run.info()
     checks, updates, alarms = (_whole(run.events(), kind) for kind in ("check", "update", "alarm"))
     best = run.best()

@@ -1,5 +1,6 @@
 """Runs from outside: what became of them, what can be done, and their events read as they come."""
 
+import json
 import os
 from pathlib import Path
 
@@ -101,6 +102,18 @@ def test_a_name_that_steers_the_terminal_or_needs_quotes(
     out = capsys.readouterr().out + Progress(run).closing() + Progress(elsewhere).closing()
     assert "\x1b" not in out
     assert f"--adapter '{tmp_path}/my run' " in out, "its name alone would not be found"
+
+
+def test_a_run_with_damaged_figures_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    good, odd, other = make_run("good"), make_run("odd"), make_run("other")
+    add(odd, {**check(0, 5, 8.0), "passes": 5}, {**check(0, 5, 8.0), "interval": "?"})
+    data = json.loads((other.path / "run.json").read_text())
+    (other.path / "run.json").write_text(json.dumps({**data, "base": 5}))
+    assert list_runs() == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()] == [good.name]
+    assert [str(run.path) in line for run, line in zip((odd, other), err.splitlines(), strict=True)]
+    assert err.count(" are damaged (") == err.count(" is damaged (") == 1
 
 
 def test_a_loss_that_was_no_number_is_told(capsys: pytest.CaptureFixture[str]) -> None:

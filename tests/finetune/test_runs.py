@@ -95,7 +95,8 @@ def no_room(*arguments: object) -> None:
 @pytest.mark.parametrize(
     "damage",
     [b"", b"\xff\x00", b"[]", b"{}", b'{"pid": "7", "state": "running"}', b'{"update": null}',
-     b'{"best": "x"}', b'{"state": "sleeping"}', b'{"message": 7}', b'{"new": 1}', b"[" * 9999],
+     b'{"best": "x"}', b'{"pid": []}', b'{"started": {}}', b'{"pid": -1, "state": "running"}',
+     b'{"updates": 1e9}', b'{"state": "sleeping"}', b'{"message": 7}', b'{"new": 1}', b"[" * 9999],
 )  # fmt: skip
 def test_a_damaged_status_or_events_are_none(run: RunFolder, damage: bytes) -> None:
     (run.path / "status.json").write_bytes(damage)
