@@ -100,7 +100,7 @@ def new_run(request: Finetune) -> RunFolder:
         )
     config = run_config(request, model_config, len(found))
     _, held = split(found, config.held_out, config.seed)
-    path = Path(request.out) if request.out else free_name(Path(request.prompts).stem)
+    path = Path(request.out) if request.out else free_name(printable(Path(request.prompts).stem))
     info = RunInfo(
         name=path.name,
         model=folder.name,
