@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from finetune.checks import best_check, should_end
 from finetune.config import FinetuneConfig
 from finetune.evaluate import Comparison, Evaluation, not_worse
 from finetune.files import whole_folder, write_json
+from finetune.intervals import paired_change
 from finetune.runs import RunError, RunFolder, RunInfo, Status, own_status
 from tests.finetune.test_evaluate import result
 from tests.finetune.tiny import tiny_config
@@ -187,8 +189,21 @@ def test_before_and_after() -> None:
     assert compared.broken == ()
     gained, low, high = compared.change
     assert gained == 0.5
-    assert low < 0.5 < high
+    assert low < 0.5 < high < 1
     assert compared.speedup == pytest.approx(2.0)
+
+
+def test_the_interval_of_a_change_holds_the_truth() -> None:
+    gained, low, high = paired_change(0, 0, 16)
+    assert (gained, low) == (0, -high)
+    assert 0.1 < high < 0.12, "no change in 16 prompts does not prove that there is none"
+    assert paired_change(4, 0, 4)[2] == 1, "nothing gains more than all"
+    held, tries, rng = 0, 1000, random.Random(3)
+    for _ in range(tries):
+        drawn = rng.choices(("fixed", "broken", "same"), (0.02, 0.05, 0.93), k=40)
+        _, low, high = paired_change(drawn.count("fixed"), drawn.count("broken"), 40)
+        held += low <= -0.03 <= high
+    assert held >= 0.95 * tries
 
 
 # --- alarms ---------------------------------------------------------------------------------------
