@@ -221,6 +221,16 @@ def test_no_alarm_in_a_run_that_goes_well() -> None:
     assert alarms([]) == {}
 
 
+def test_chance_is_no_overfitting() -> None:
+    falls = [check(10, "111000", 3.1), check(20, "110000", 3.2)]
+    for last, ends in ((6, falls), (9, [falls[0], check(20, "111100", 3.2)])):
+        first, rest = (
+            [update(n, kept=kept) for n in range(at, at + 10)] for at, kept in ((0, 5), (10, last))
+        )
+        events = [check(0, "111110", 3.0), *first, ends[0], *rest, ends[1]]
+        assert alarms(events) == {}, "60 of 100 after 50, or one of six prompts, says nothing"
+
+
 def test_alarms_in_words() -> None:
     well = [update(n) for n in range(20)]
     cases = {
@@ -229,8 +239,9 @@ def test_alarms_in_words() -> None:
         "length": [*well, *(update(n, tokens=150) for n in range(20, 30))],
         "not finite": [*well, update(20, skipped=True)],
         "overfitting": [
-            check(0, "1110", 3.0), *(update(n, kept=5) for n in range(10)), check(10, "1100", 3.1),
-            *(update(n, kept=9) for n in range(10, 20)), check(20, "1000", 3.2),
+            check(0, "111110", 3.0), *(update(n, kept=5) for n in range(10)),
+            check(10, "111000", 3.1), *(update(n, kept=9) for n in range(10, 20)),
+            check(20, "110000", 3.2),
         ],
         "speed for accuracy": [check(0, "1" * 30, 3.0), check(10, "1" * 20 + "0" * 10, 5.0)],
     }  # fmt: skip
