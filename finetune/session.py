@@ -25,13 +25,17 @@ from finetune.files import whole_folder, write_json
 from finetune.merge import save_whole
 from finetune.prompts import Prompt
 from finetune.runs import RunError, RunFolder, State, Status, own_status
-from finetune.trainer import OutOfMemoryError, Report, Trainer
+from finetune.trainer import OutOfMemoryError, Report, Trainer, is_out_of_memory
 from finetune.update_event import update_event
 
 Tell = Callable[[dict[str, Any]], None]
 
 SKIPS_IN_A_ROW = 3
 PAUSE_SECONDS = 0.2
+_NO_MEMORY = (
+    "Memory ran out; lower rows or max_new_tokens in the recipe, train the residual adapter only, "
+    "or close other programs."
+)
 _TURNS: dict[str, State] = {"pause": "paused", "go": "running"}
 
 
@@ -81,6 +85,9 @@ class Session:
             self._try_status("failed", str(error))
             raise RunError(str(error)) from error
         except Exception as error:
+            if is_out_of_memory(error):  # not while learning, where half a row is tried
+                self._try_status("failed", _NO_MEMORY)
+                raise RunError(_NO_MEMORY) from error
             self._try_status("failed", f"{type(error).__name__}: {error}")
             raise
 

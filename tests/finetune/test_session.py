@@ -302,16 +302,29 @@ def test_a_full_disk_ends_the_run_in_words(
     assert session(run, tiny_checkpoint).go().state == "done"
 
 
-def test_lack_of_memory_ends_the_run_in_words(run: RunFolder, tiny_checkpoint: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            OutOfMemoryError("Memory ran out with rows of 512 tokens; lower row_tokens."),
+            "lower row",
+        ),
+        (RuntimeError("[enforce] DefaultCPUAllocator: can't allocate memory"), "lower rows or"),
+        (MemoryError(), "lower rows or"),
+    ],
+)
+def test_lack_of_memory_ends_the_run_in_words(
+    run: RunFolder, tiny_checkpoint: Path, error: Exception, words: str
+) -> None:
     ran = session(run, tiny_checkpoint)
 
     def update(number: int) -> Any:
-        raise OutOfMemoryError("Memory ran out with rows of 512 tokens; lower row_tokens.")
+        raise error
 
     ran.trainer.update = update  # type: ignore[method-assign]
-    with pytest.raises(RunError, match="lower row_tokens"):
+    with pytest.raises(RunError, match=words):
         ran.go()
-    assert "Memory ran out" in run.status().message
+    assert run.status().message.startswith("Memory ran out")
 
 
 def test_losses_that_stay_no_numbers_end_the_run(run: RunFolder, tiny_checkpoint: Path) -> None:
