@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -64,10 +65,16 @@ def finetune(request: Finetune) -> int:
         return try_step(request)
     if (request.prompts is None) == (request.resume is None):
         raise CommandError("Name a file of prompts, or a run to go on with (--resume RUN).")
-    run = new_run(request) if request.resume is None else ended_run(request)
-    if request.detach:
-        return detach(run, request)
-    return train(run, request)
+    go = detach if request.detach else train
+    if request.resume is not None:
+        return go(ended_run(request), request)
+    run = new_run(request)
+    try:
+        return go(run, request)
+    except BaseException:
+        if run.status().state == "new":  # it never began, and would stand among the others for ever
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
 
 
 def ended_run(request: Finetune) -> RunFolder:

@@ -149,6 +149,18 @@ def test_a_detached_run_that_fails_says_why(
     assert (exit_code, out, words in err) == (1, "", True)
 
 
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_run_that_cannot_begin_is_none(
+    cli: Cli, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detach: bool
+) -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('Device must be auto.')"]
+    monkeypatch.setattr("app.commands.finetune.cli_command", lambda *arguments: command)
+    arguments = ("--model", "demo", "--device", "nowhere", "--out", tmp_path / "run")
+    code, _, err = cli("finetune", prompts, *arguments, *(["--detach"] if detach else []))
+    assert (code, "Device must be auto" in err) == (1, True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_prompt_that_is_too_long_is_left_out(
     cli: Cli, prompts: Path, trained: Path, tmp_path: Path
 ) -> None:
