@@ -44,9 +44,11 @@ def export(request: Export) -> int:
     best = run.best()
     if best is None:
         raise CommandError(f"The run {run.name} has no checkpoint yet; wait for its first check.")
-    target = Path(destination)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CommandError(f"There is something at {destination} already; name another folder.")
+    target = Path(destination).resolve()
+    part = target.with_name(target.name + ".part")  # where it is written first
+    for place, taken in ((destination, _is_taken(target)), (str(part), _is_taken(part))):
+        if taken:
+            raise CommandError(f"There is something at {place} already; name another folder.")
     steps = Steps(request.progress)
     if request.quantize:
         # Its table is for people; where programs read, it goes to stderr.
@@ -64,8 +66,13 @@ def export(request: Export) -> int:
     return 0
 
 
+def _is_taken(path: Path) -> bool:
+    """Whether writing a folder at `path` would take the place of something."""
+    return path.exists() and (not path.is_dir() or any(path.iterdir()))
+
+
 def _copy(best: Path, target: Path) -> None:
-    with whole_folder(target.absolute()) as folder:
+    with whole_folder(target) as folder:
         for file in best.iterdir():
             if file.name not in _NOT_EXPORTED:
                 shutil.copy(file, folder / file.name)
@@ -75,8 +82,8 @@ def _merge_and_quantise(run: RunFolder, best: Path, target: Path, steps: Steps) 
     """The whole model in NVFP4. Its bf16 form lies beside it meanwhile, and is removed."""
     from app.commands.quantize import Quantization, quantize
 
-    target.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.absolute().parent) as beside:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as beside:
         whole = Path(beside) / "whole"
         if run.info().config.train == "full":
             _copy(best, whole)
@@ -99,7 +106,7 @@ def _merge(run: RunFolder, adapter: Path, target: Path, steps: Steps) -> None:
     engine = Engine.load(base, device="cpu", adapter=adapter)
     ids = torch.arange(min(256, engine.config.vocab_size // 2))
     before = engine.logits(ids)
-    with whole_folder(target.absolute()) as folder:
+    with whole_folder(target) as folder:
         save_merged(engine, base, folder)
         steps.tell("checking the merged model")
         after = Engine.load(folder, device="cpu").logits(ids)

@@ -1,6 +1,7 @@
 """`orl-chat finetune` and what comes after it, from the shell, on the demo model."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,14 @@ def test_exports(cli: Cli, trained: Path, tmp_path: Path) -> None:
     code, out, _ = cli("export", trained, tmp_path / "adapter")
     assert (code, (tmp_path / "adapter" / "adapter_config.json").is_file()) == (0, True)
     assert f"--adapter {tmp_path / 'adapter'}" in out
+    mine = tmp_path / "mine.part"
+    mine.mkdir()
+    (mine / "notes").write_text("dear")
+    for taken in (tmp_path / "adapter", tmp_path / "mine", mine / "notes"):
+        code, _, err = cli("export", trained, taken)
+        assert (code, "There is something at" in err) == (1, True)
+    assert (mine / "notes").read_text() == "dear"
+    shutil.rmtree(mine)
     code, _, err = cli("export", trained, tmp_path / "packed", "--quantize")
     assert code == 1
     assert "add --merge" in err
