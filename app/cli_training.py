@@ -1,11 +1,12 @@
 """The command line's training part: finetune, runs, compare, export. Declarations only."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
 from app.commands.running import CommandError, guarded
+from finetune.config import Train
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -44,7 +45,12 @@ def _finetune(default_model: Callable[[], str]) -> Callable[..., None]:
         updates: Annotated[int | None, typer.Option(help="Updates, in place of the recipe's.")] = (
             None
         ),
-        full: Annotated[bool, typer.Option("--full", help="Train every weight.")] = False,
+        full: Annotated[
+            bool, typer.Option("--full", help="Train every weight: usual for small models.")
+        ] = False,
+        lora: Annotated[
+            bool, typer.Option("--lora", help="Train LoRA matrices: usual for large models.")
+        ] = False,
         adapter_only: Annotated[
             bool, typer.Option("--adapter-only", help="Train the residual adapter alone.")
         ] = False,
@@ -70,8 +76,10 @@ def _finetune(default_model: Callable[[], str]) -> Callable[..., None]:
             from app.commands.finetune import Finetune
             from app.commands.finetune import finetune as begin
 
-            if full and adapter_only:
-                raise CommandError("--full and --adapter-only exclude each other.")
+            asked = {"full": full, "lora": lora, "adapter": adapter_only}
+            trains = [name for name, wanted in asked.items() if wanted]
+            if len(trains) > 1:
+                raise CommandError("--full, --lora and --adapter-only exclude each other.")
             changes: dict[str, Any] = {"updates": updates, "seed": seed, "lr": lr}
             return begin(
                 Finetune(
@@ -79,7 +87,7 @@ def _finetune(default_model: Callable[[], str]) -> Callable[..., None]:
                     resume=resume,
                     model=model or default_model(),
                     recipe=recipe,
-                    train="full" if full else "adapter" if adapter_only else "lora",
+                    train=cast(Train, trains[0]) if trains else None,
                     out=out,
                     device=device,
                     run_code=run_code,

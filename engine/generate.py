@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.checkpoint.adapter import load_adapter
+from engine.checkpoint.adapter import apply_adapter
 from engine.checkpoint.load import Activations, Progress, load_model
-from engine.checkpoint.revision import check_base
 from engine.checkpoint.special_ids import agree, read_special_ids
 from engine.checkpoint.token_ids import check_ids
 from engine.checkpoint.tokenizer import Tokenizer
@@ -76,7 +75,7 @@ class Engine:
             activations: of NVFP4 weights: "bf16" leaves activations as they are (W4A16), "nvfp4"
                 rounds them too (W4A4), "auto" does as the checkpoint declares, but on a CPU leaves
                 them. Without effect on plain weights.
-            adapter: folder of an adapter to put onto the model.
+            adapter: folder of an adapter to put onto the model; LoRA is folded into its weights.
             residual_map: a file that says which tensors are the residual adapter
                 (`engine/checkpoint/residual_map.py`); None looks for one in the folder.
             allow_spill: load it although it will not fit into free memory.
@@ -102,13 +101,12 @@ class Engine:
             else partial(require_room_for, folder, str(target), kind.itemsize),
             progress=progress,
         )
+        if adapter is not None:
+            apply_adapter(model, adapter, folder)
         if target.type == "cpu":
             set_threads(count_weights(model))
         elif runs_triton(model.embedding_table):
             tile_weights(model, torch.cuda.get_device_capability(target))
-        if adapter is not None:
-            check_base(adapter, folder)
-            load_adapter(model, adapter)
         tokenizer = None
         if (folder / "tokenizer.json").exists():
             tokenizer = Tokenizer.from_pretrained(folder)

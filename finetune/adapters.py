@@ -29,7 +29,7 @@ from engine.checkpoint.adapter import (
 from engine.checkpoint.names import RESIDUAL_PREFIX
 from engine.checkpoint.revision import BASE_FILE
 from engine.checkpoint.tensor_writer import save_tensors
-from engine.model.lora import LoRALinear, lora_parameters, wrap_linear
+from engine.model.lora import LoRALinear, fold_lora, lora_parameters, wrap_linear
 from engine.model.residual import ResidualAdapter
 from engine.model.transformer import LLaDA2Model
 from finetune.config import FinetuneConfig
@@ -172,20 +172,15 @@ def _peft_config(lora: Parameters, alpha: float, base: str) -> dict[str, Any]:
 
 
 def merge_lora(model: LLaDA2Model) -> None:
-    """Add every LoRA product to the weight it adapts and drop it, in place."""
-    for name, module in list(model.named_modules()):
-        if isinstance(module, LoRALinear):
-            if not isinstance(module.base, nn.Linear):
-                raise ValueError(
-                    f"{name} is packed in NVFP4, which LoRA cannot be merged into; "
-                    "merge with the bf16 checkpoint and quantise the result."
-                )
-            product = module.lora_B.weight.float() @ module.lora_A.weight.float()
-            with torch.no_grad():
-                merged = module.base.weight.float() + module.scale * product
-                module.base.weight.copy_(merged)
-            parent, _, child = name.rpartition(".")
-            setattr(model.get_submodule(parent), child, module.base)
+    """Add every LoRA product to the weight it adapts and drop it, in place. Raises ValueError where
+    that weight is packed."""
+    for name, module in model.named_modules():
+        if isinstance(module, LoRALinear) and not isinstance(module.base, nn.Linear):
+            raise ValueError(
+                f"{name} is packed in NVFP4, which LoRA cannot be merged into; "
+                "merge with the bf16 checkpoint and quantise the result."
+            )
+    fold_lora(model, packed=False)
 
 
 def _stored(parameter: Tensor) -> Tensor:

@@ -147,11 +147,12 @@ _RANGES = {
 }
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "quick": {"updates": 30, "check_every": 5},
+    "quick": {"updates": 30, "check_every": 5, "anchor_weight": 2.0, "anchor_cap": 4.0},
     "normal": {"updates": 100, "check_every": 10, "prompts_per_update": 64},
     "long": {"updates": 300, "check_every": 25, "prompts_per_update": 64},
 }
-"""Recipe name to what it sets. A small set of prompts overfits: quick is the one for it."""
+"""Recipe name to what it sets. A small set of prompts overfits: quick is the one for it, with an
+anchor that kept all of the accuracy there and took a seventh of the speed."""
 
 _TUNED_WIDTH = 128
 _RATES: dict[Train, tuple[float, float]] = {
@@ -159,8 +160,16 @@ _RATES: dict[Train, tuple[float, float]] = {
     "full": (2e-4, 1e-4),
     "adapter": (0.0, 5e-3),
 }
-_QUICK_LORA = (2e-3, 5e-4)
-"""Thirty updates need larger steps; a hundred keep more of the accuracy with smaller ones."""
+
+SMALL = 50_000_000
+"""Weights up to which all are trained unless one asks for less: with gradients, moments and the
+start's copy 20 bytes each, a gigabyte. It was faster than LoRA, and kept more of the accuracy."""
+
+
+def usual_train(weights: int, *, packed: bool) -> Train:
+    """What is trained of a model with so many weights unless one says; `packed`: NVFP4 ones, which
+    cannot be."""
+    return "lora" if packed or weights > SMALL else "full"
 
 
 def recipe(name: str, train: Train, hidden_size: int, **changes: Any) -> FinetuneConfig:
@@ -174,8 +183,7 @@ def recipe(name: str, train: Train, hidden_size: int, **changes: Any) -> Finetun
     """
     if name not in RECIPES:
         raise ValueError(f"the recipe must be one of {', '.join(RECIPES)}, got {name!r}")
-    rates = _QUICK_LORA if (name, train) == ("quick", "lora") else _RATES[train]
-    lr, adapter_lr = (rate * min(1.0, _TUNED_WIDTH / hidden_size) for rate in rates)
+    lr, adapter_lr = (rate * min(1.0, _TUNED_WIDTH / hidden_size) for rate in _RATES[train])
     base = FinetuneConfig(train=train, lr=lr, adapter_lr=adapter_lr)
     return replace(base, **{**RECIPES[name], **changes})
 

@@ -80,6 +80,7 @@ def _figures(
     kept = min(config.keep + 1, checks)
     return {
         "device": str(engine.device),
+        "train": config.train,
         "updates": config.updates,
         "answers": len(report.rollouts),
         "kept": report.kept,

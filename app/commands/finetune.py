@@ -23,7 +23,9 @@ from app.paths import paths
 from app.runs import LOG, called, find_run
 from app.text import printable
 from engine.config import ModelConfig
-from finetune.config import FinetuneConfig, Train, recipe
+from engine.machine.memory_plan import parameters
+from engine.machine.room import quantised_in
+from finetune.config import FinetuneConfig, Train, recipe, usual_train
 from finetune.runs import RunError, RunFolder, RunInfo
 
 if TYPE_CHECKING:
@@ -39,13 +41,13 @@ DETACH_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Finetune:
-    """What to train on what. `changes` are recipe fields by name."""
+    """What to train on what. `changes` are recipe fields by name; `train` None: by the model."""
 
     prompts: str | None = None
     resume: str | None = None
     model: str = "auto"
     recipe: str = "normal"
-    train: Train = "lora"
+    train: Train | None = None
     out: str | None = None
     device: str = "auto"
     run_code: bool = False
@@ -65,16 +67,20 @@ def finetune(request: Finetune) -> int:
         return try_step(request)
     if (request.prompts is None) == (request.resume is None):
         raise CommandError("Name a file of prompts, or a run to go on with (--resume RUN).")
-    go = detach if request.detach else train
-    if request.resume is not None:
-        return go(ended_run(request), request)
-    run = new_run(request)
+    run = new_run(request) if request.resume is None else ended_run(request)
+    if request.detach:
+        return detach(run, request)
     try:
-        return go(run, request)
+        return train(run, request)
     except BaseException:
-        if run.status().state == "new":  # it never began, and would stand among the others for ever
-            shutil.rmtree(run.path, ignore_errors=True)
+        _drop_unbegun(run, request)
         raise
+
+
+def _drop_unbegun(run: RunFolder, request: Finetune) -> None:
+    """Away with a new run that could not begin: it would stand among the others for ever."""
+    if request.resume is None and run.status().state == "new":
+        shutil.rmtree(run.path, ignore_errors=True)
 
 
 def ended_run(request: Finetune) -> RunFolder:
@@ -99,13 +105,12 @@ def new_run(request: Finetune) -> RunFolder:
 
     assert request.prompts is not None
     folder = resolve_model(request.model)
-    model_config = ModelConfig.from_pretrained(folder.path)
     found = usable_prompts(request.prompts)
     if not may_run(found, run_code=request.run_code):
         raise CommandError(
             "Without leave to run code these prompts cannot be verified; --run-code gives it."
         )
-    config = run_config(request, model_config, len(found))
+    config = run_config(request, folder.path, len(found))
     _, held = split(found, config.held_out, config.seed)
     path = Path(request.out) if request.out else free_name(printable(Path(request.prompts).stem))
     info = RunInfo(
@@ -129,11 +134,19 @@ def usable_prompts(path: str) -> "tuple[Prompt, ...]":
     return found.prompts
 
 
-def run_config(request: Finetune, model: ModelConfig, prompts: int) -> FinetuneConfig:
-    """The recipe for this model and this many prompts, with what the user set."""
+def run_config(request: Finetune, model: Path, prompts: int) -> FinetuneConfig:
+    """The recipe for the checkpoint in `model` and this many prompts, with what the user set."""
+    config, packed = ModelConfig.from_pretrained(model), bool(quantised_in(model))
+    if packed and request.train == "full":
+        raise CommandError(
+            f"The weights of {request.model} are packed in NVFP4, so not all can be trained; "
+            "leave --full out, or start from its bf16 checkpoint."
+        )
+    train = request.train or usual_train(sum(parameters(config).values()), packed=packed)
     held = min(HELD_OUT_MOST, prompts // HELD_OUT_SHARE)
-    changes = {"held_out": held, **request.changes}
-    return recipe(request.recipe, request.train, model.hidden_size, **changes)
+    return recipe(
+        request.recipe, train, config.hidden_size, **{"held_out": held, **request.changes}
+    )
 
 
 def free_name(stem: str) -> Path:
@@ -216,7 +229,9 @@ def detach(run: RunFolder, request: Finetune) -> int:
     while time.monotonic() < end and process.poll() is None and run.status().pid != process.pid:
         time.sleep(0.05)
     if process.poll() not in (None, 0):
-        raise CommandError(_last_words(run, before, process.returncode))
+        words = _last_words(run, before, process.returncode)
+        _drop_unbegun(run, request)
+        raise CommandError(words)
     if request.as_json:
         print(json.dumps({**summary(run), "pid": process.pid}))
         return 0
@@ -245,7 +260,7 @@ def try_step(request: Finetune) -> int:
         raise CommandError("Name a file of prompts to try one update on.")
     folder = resolve_model(request.model)
     prompts = usable_prompts(request.prompts)
-    config = run_config(request, ModelConfig.from_pretrained(folder.path), len(prompts))
+    config = run_config(request, folder.path, len(prompts))
     step = DryStep(
         folder, request.prompts, config, request.device, request.run_code, request.as_json,
         request.progress,
@@ -259,5 +274,5 @@ def plan(request: Finetune) -> int:
 
     folder = resolve_model(request.model)
     prompts = len(usable_prompts(request.prompts)) if request.prompts is not None else 2
-    config = run_config(request, ModelConfig.from_pretrained(folder.path), prompts)
+    config = run_config(request, folder.path, prompts)
     return show(folder, config, as_json=request.as_json)

@@ -30,6 +30,7 @@ def show(folder: ModelFolder, config: FinetuneConfig, *, as_json: bool) -> int:
 
 def _figures(plan: MemoryPlan, card: float) -> dict[str, Any]:
     return {
+        "train": plan.config.train,
         "fits": plan.fits(card),
         "total": plan.total,
         "card": card,

@@ -168,5 +168,6 @@ def _figures(stats: Mapping[str, Any]) -> list[str]:
 def number(stats: Mapping[str, Any], name: str) -> float | None:
     """`stats[name]` where that is a number that can be reckoned with, else None."""
     value = stats.get(name)
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if known and abs(value) < HUGE else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if abs(value) < HUGE else None

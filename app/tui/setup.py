@@ -18,11 +18,17 @@ LEAST_PROMPTS = 2
 HELD_OUT_SHARE = 4
 """One prompt in so many is set aside for checks."""
 TRAINS = (
+    ("auto", "what suits the model's size"),
     ("lora", "LoRA and residual adapter"),
     ("adapter", "residual adapter only"),
     ("full", "every weight"),
 )
-OPTIONS = {"lora": (), "adapter": ("--adapter-only",), "full": ("--full",)}
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "auto": (),
+    "lora": ("--lora",),
+    "adapter": ("--adapter-only",),
+    "full": ("--full",),
+}
 
 
 @dataclass
@@ -38,7 +44,7 @@ class Setup:
 
     path: str = ""
     recipe: str = "quick"
-    train: str = "lora"
+    train: str = "auto"
     updates: int | None = None
     seed: int = 0
     checked: dict[str, Any] | None = None

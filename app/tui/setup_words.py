@@ -10,7 +10,7 @@ from typing import Any
 from app.text import printable
 from app.tui.figures import count, duration, number, size
 from app.tui.panel import GAP, Row
-from app.tui.setup import ANSWERS, HELD_OUT_SHARE, TRIED, Setup, prompts
+from app.tui.setup import ANSWERS, HELD_OUT_SHARE, TRAINS, TRIED, Setup, prompts
 from app.tui.spark import meter
 from finetune.config import RECIPES
 
@@ -142,6 +142,7 @@ def fit_rows(setup: Setup, width: int) -> list[Row]:
             total = number(plan, "total")
             words = f"{total / GIB:.1f} GiB" if total is not None else "unknown"
             fits = plan.get("fits") is True
+            rows = rows or [_trains(plan)]
             told = "fits" if fits else "too large for"
             rows.append(_mark(fits, f"{told} a {card} card: {words}"))
     if rows:
@@ -161,12 +162,19 @@ def _measured(step: Mapping[str, Any], width: int) -> list[Row]:
     told = "fits" if fits else "does not fit"
     return [
         _mark(fits, f"{told}, measured on {_line(step.get('device'))}"),
+        _trains(step),
         _row("memory", memory),
         _row("an update", f"{pace}{duration(learning)} learning"),
         _row("answers kept", f"{_n(step, 'kept')} of {_n(step, 'answers')}"),
         _row("the run", f"about {duration(number(step, 'total_seconds'))}, checks included"),
         _row("disk", f"{size(number(step, 'disk_bytes') or 0)} of checkpoints"),
     ]
+
+
+def _trains(data: Mapping[str, Any]) -> Row:
+    """What is trained, which the model's size may have chosen."""
+    train = str(data.get("train"))
+    return _row("trains", _line(dict(TRAINS).get(train, train)))
 
 
 def wrapped(words: str, width: int, look: str) -> list[Row]:

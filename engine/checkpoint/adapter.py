@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from engine.checkpoint.differences import report_differences
 from engine.checkpoint.names import RESIDUAL_PREFIX
+from engine.checkpoint.revision import check_base
 from engine.checkpoint.tensor_file import TensorInfo
 from engine.config import CheckpointError, ResidualConfig, read_json
-from engine.model.lora import LoRALinear, wrap_linear
+from engine.model.lora import LoRALinear, fold_lora, wrap_linear
 from engine.model.quantised import NVFP4Linear
 from engine.model.residual import ResidualAdapter
 from engine.model.transformer import LLaDA2Model
@@ -39,6 +40,17 @@ _PLAIN: dict[str, tuple[object, ...]] = {
     "alpha_pattern": ({}, None),
     "alora_invocation_tokens": (None,),
 }
+
+
+def apply_adapter(model: LLaDA2Model, directory: str | Path, base: Path) -> None:
+    """Put an adapter that was made for the checkpoint in `base` onto `model`, to answer with: LoRA
+    becomes part of the weights, in place; not of packed ones on a CPU, where they stay packed.
+
+    Raises CheckpointError: the adapter is another checkpoint's, or cannot be used.
+    """
+    check_base(directory, base)
+    load_adapter(model, directory)
+    fold_lora(model, packed=model.embedding_table.device.type != "cpu")
 
 
 def load_adapter(model: LLaDA2Model, directory: str | Path) -> None:

@@ -1,8 +1,9 @@
 """A layer's experts as the kernels take them, whatever form their weights have.
 
-A shared expert of the routed ones' size and form is computed as one of them, which every token has
-chosen: its launches are then theirs. Where its weights are of another form, adapted by LoRA, or
-take an input rounded against another scale, it stays a layer of its own.
+A shared expert of the routed ones' size is computed as one of them, which every token has chosen:
+its launches are then theirs. Its weights are of their form, or plain where theirs are packed. Where
+they are adapted by LoRA, packed where theirs are plain, or take an input rounded against another
+scale, it stays a layer of its own.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.kernels.expert_memory import ExpertWeights, SharedExpert
+from engine.kernels.expert_memory import Beside, ExpertWeights, PlainExpert, SharedExpert
 from engine.model.layers import Linear
 from engine.model.moe import MoE
 from engine.model.quantised import NVFP4Experts, NVFP4Linear
@@ -54,12 +55,17 @@ def expert_stacks(module: MoE, *, joined: bool) -> Stacks:
     )
 
 
-def joined_shared(module: MoE) -> SharedExpert | None:
+def joined_shared(module: MoE) -> Beside | None:
     """The shared expert as one of the routed ones, where it can be."""
     experts: torch.nn.Module = module.experts
-    shared = _packed_shared(module)
+    weights = _plain_shared(module)
     if not isinstance(experts, NVFP4Experts):
-        return _joined_plain(module)
+        if weights is None or not _alike(weights, module.experts.gate_up, module.experts.down):
+            return None
+        return SharedExpert(*(weight for weight in weights for _ in range(2)))
+    if weights is not None:
+        return PlainExpert(*weights) if _fits(weights, module) else None
+    shared = _packed_shared(module)
     if shared is None or not _rounds_alike(experts, shared):
         return None
     if not _alike([one.packed for one in shared], experts.gate_up, experts.down):
@@ -68,18 +74,24 @@ def joined_shared(module: MoE) -> SharedExpert | None:
     return SharedExpert(*parts)
 
 
-def _joined_plain(module: MoE) -> SharedExpert | None:
-    mlp, experts = module.shared_experts, module.experts
+def _plain_shared(module: MoE) -> list[Tensor] | None:
+    """Gate, up and down, all in the activations' dtype, which is the model's."""
+    mlp = module.shared_experts
     if mlp is None:
         return None
     weights = [
         part.weight
         for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
-        if isinstance(part, Linear) and part.weight.dtype == experts.down.dtype
+        if isinstance(part, Linear)
     ]
-    if len(weights) < 3 or not _alike(weights, experts.gate_up, experts.down):
-        return None
-    return SharedExpert(*(weight for weight in weights for _ in range(2)))
+    return weights if len(weights) == 3 else None
+
+
+def _fits(shared: Sequence[Tensor], module: MoE) -> bool:
+    """Whether gate, up and down are of a routed expert's size, of which packed ones say nothing
+    where they are tiled."""
+    width, size = module.gate.config.moe_intermediate_size, module.gate.config.hidden_size
+    return [tuple(part.shape) for part in shared] == [(width, size), (width, size), (size, width)]
 
 
 def _alike(shared: Sequence[Tensor], gate_up: Tensor, down: Tensor) -> bool:
@@ -114,8 +126,10 @@ def _rounds_alike(
     rounds = experts.quantize_inputs and experts.gate_up_input_scale is not None
     if any((one.quantize_inputs and one.input_scale is not None) != rounds for one in shared):
         return False
-    if not rounds or experts.gate_up.is_meta:  # where there are no numbers, shapes are all there is
-        return True
     scales = (experts.gate_up_input_scale, shared[0].input_scale, shared[1].input_scale)
-    first, *others = (float(scale) for scale in scales if scale is not None)
-    return all(other == first for other in others)
+    return not rounds or same_scale(*(scale for scale in scales if scale is not None))
+
+
+def same_scale(first: Tensor, *others: Tensor) -> bool:
+    """Whether scales are equal; on the meta device there are no numbers, and they are."""
+    return first.is_meta or all(float(other) == float(first) for other in others)

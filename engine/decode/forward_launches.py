@@ -13,9 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from engine.decode.expert_stacks import expert_stacks, joined_shared
+from engine.decode.expert_stacks import expert_stacks, joined_shared, same_scale
 from engine.kernels import triton_attention, triton_norm, triton_qkv, triton_router
-from engine.kernels.expert_memory import Buffers, SharedExpert
+from engine.kernels.expert_memory import Beside, Buffers, PlainExpert, SharedExpert
 from engine.kernels.launch import Launch
 from engine.kernels.plans import (
     Capability,
@@ -192,7 +192,11 @@ class ForwardLaunches:
         what computes it."""
         if isinstance(module, MLP):
             out = self._new(x.shape[1])
-            return (out,), None, list(self._dense("mlp", module, x, out))
+            gate, up = module.gate_proj, module.up_proj
+            rounding, other = self._rounding(gate, x), self._rounding(up, x)
+            if rounding and (not other or not same_scale(rounding.scale, other.scale)):
+                rounding = None
+            return (out,), rounding, list(self._dense("mlp", module, x, out, rounding))
         assert isinstance(module, MoE)
         beside = joined_shared(module)
         pairs, rounding, launches = self._routed(module, x, beside)
@@ -202,16 +206,19 @@ class ForwardLaunches:
         launches += self._dense("shared", module.shared_experts, x, out)
         return (pairs, out), rounding, launches
 
-    def _dense(self, label: str, module: MLP, x: Tensor, out: Tensor) -> Iterator[Launch]:
+    def _dense(
+        self, label: str, module: MLP, x: Tensor, out: Tensor, rounding: Rounding | None = None
+    ) -> Iterator[Launch]:
+        """With `rounding`, to which x has been rounded for gate and up."""
         width = _outputs(module.gate_proj)
         gate, up, hidden = (self._new(width) for _ in range(3))
-        yield from self._linear(f"{label}_gate", module.gate_proj, x, gate)
-        yield from self._linear(f"{label}_up", module.up_proj, x, up)
+        yield from self._linear(f"{label}_gate", module.gate_proj, x, gate, rounding)
+        yield from self._linear(f"{label}_up", module.up_proj, x, up, rounding)
         yield activate_launch(gate, up, hidden, "silu")
         yield from self._linear(f"{label}_down", module.down_proj, hidden, out)
 
     def _routed(
-        self, module: MoE, x: Tensor, beside: SharedExpert | None
+        self, module: MoE, x: Tensor, beside: Beside | None
     ) -> tuple[Pairs, Rounding | None, list[Launch]]:
         """The router, and its experts' products (with those of the shared one, where it is laid
         out beside them), not yet summed; x is to be rounded as is said."""
@@ -223,10 +230,11 @@ class ForwardLaunches:
         scaled, width = stacks.x_scale is not None, config.moe_intermediate_size
         plan = expert_plan(
             self._capability, None if stacks.packed else self._dtype, self._rows * top_k,
-            config.num_experts, rounded=scaled, joined=beside is not None,
+            config.num_experts, rounded=scaled, joined=isinstance(beside, SharedExpert),
         )  # fmt: skip
         experts = config.num_experts + (beside is not None)
-        buffers = Buffers.empty(x, top_k, experts, width, plan, scaled=scaled)
+        plain = isinstance(beside, PlainExpert)
+        buffers = Buffers.empty(x, top_k, experts, width, plan, scaled=scaled, plain=plain)
         route = triton_router.route_launch(
             x, module.gate.weight, module.gate.expert_bias, ids, weights, n_group=config.n_group,
             topk_group=config.topk_group, scale=config.routed_scaling_factor,

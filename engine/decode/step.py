@@ -181,7 +181,8 @@ def _moved(step: Step, launch: Launch) -> float:
 
 def _multiplied(step: Step, launch: Launch) -> float:
     sizes = launch.constants
-    pairs = step.tokens * (step.config.num_experts_per_tok + sizes.get("SHARED", 0))
+    beside = sizes.get("SHARED", 0) or sizes.get("PLAIN", 0)
+    pairs = step.tokens * (step.config.num_experts_per_tok + beside)
     if "linear_" in launch.name:
         return 2.0 * step.tokens * sizes["N"] * sizes["K"]
     if launch.name.startswith("expert_gate_up"):

@@ -50,6 +50,19 @@ class SharedExpert:
     down_scales: Tensor
 
 
+@dataclass(frozen=True)
+class PlainExpert:
+    """An expert for every token in the activations' own dtype, beside a packed stack: gate and up
+    [I, d], down [d, I], linear. It is expert number E of the ids."""
+
+    gate: Tensor
+    up: Tensor
+    down: Tensor
+
+
+Beside = SharedExpert | PlainExpert
+
+
 def between(base: Tensor, other: Tensor) -> int:
     """Elements from one tensor to another: how a kernel that has one pointer reaches both."""
     if base.is_meta:
@@ -67,12 +80,15 @@ class Buffers:
     x: Rounded | None
     h: Rounded
     rows: Tensor
+    plain_h: Tensor | None = None
 
     @staticmethod
     def empty(
-        x: Tensor, top_k: int, experts: int, width: int, plan: Plan, *, scaled: bool
-    ) -> "Buffers":
-        """For x [T, d] through `top_k` of `experts` experts of `width`; scaled: W4A4."""
+        x: Tensor, top_k: int, experts: int, width: int, plan: Plan, *, scaled: bool,
+        plain: bool = False,
+    ) -> "Buffers":  # fmt: skip
+        """For x [T, d] through `top_k` of `experts` experts of `width`; scaled: W4A4; plain: a
+        `PlainExpert` is one of them."""
         tokens, size = x.shape
         pairs = tokens * top_k
         native = scaled and plan.native
@@ -81,4 +97,5 @@ class Buffers:
             Rounded.empty(tokens, size, x, native=native) if scaled else None,
             Rounded.empty(pairs, width, x, native=native),
             x.new_empty(pairs, size),
+            x.new_empty(tokens, width) if plain else None,
         )

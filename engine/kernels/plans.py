@@ -62,7 +62,7 @@ def expert_plan(
     joined: bool = False,
 ) -> Plan:
     """For `pairs` pairs among `experts` experts; `rounded`: the activations are NVFP4 too;
-    `joined`: a shared expert that lies elsewhere is among them."""
+    `joined`: a shared expert of their form that lies elsewhere is among them."""
     native = rounded and dtype is None and has_fp4_units(capability)
     rows = 8 if native and capability[0] == 12 else 16
     if pairs > 4 * experts:

@@ -13,27 +13,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kernels.expert_memory import Buffers, ExpertWeights, SharedExpert, between
+from engine.kernels.expert_memory import (
+    Beside,
+    Buffers,
+    ExpertWeights,
+    PlainExpert,
+    SharedExpert,
+    between,
+)
 from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan
-from engine.kernels.tiling import Layout
-from engine.kernels.triton_decode import PRODUCT_WORTH
+from engine.kernels.tiling import Layout, Tile
+from engine.kernels.triton_expert_parts import plain_down, plain_gate_up, swiglu, worth
 from engine.kernels.triton_product import product
 from engine.kernels.triton_round import store_rounded
 from engine.kernels.triton_slots import slots_launch
-
-
-@triton.jit
-def _worth(alpha, x_scale, FORM: tl.constexpr, SCALED: tl.constexpr):
-    """What multiplies a product: 1 for plain weights, else alpha times the input's scale."""
-    worth = 1.0
-    if FORM != "plain":
-        worth = tl.load(alpha)
-        if SCALED:
-            worth = worth * tl.load(x_scale)
-        if FORM == "w4a16":
-            worth = worth * PRODUCT_WORTH
-    return worth
 
 
 @triton.jit
@@ -41,6 +35,7 @@ def expert_gate_up_kernel(
     x, x_codes_scales, w, w_scales, alpha, x_scale, h_scale,
     expert, filled, pairs, total, h, h_codes_scales,
     shared, shared_scales, shared_second, shared_second_scales,
+    plain_x, plain_gate, plain_up, plain_h,
     MATRIX: tl.constexpr, SCALE_MATRIX: tl.constexpr, UP: tl.constexpr, SCALE_UP: tl.constexpr,
     I: tl.constexpr, K: tl.constexpr, TOP_K: tl.constexpr,
     TILE: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr,
@@ -48,12 +43,14 @@ def expert_gate_up_kernel(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr, DTYPE: tl.constexpr,
     TOGETHER: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
+    PLAIN: tl.constexpr, PLAIN_BK: tl.constexpr, PLAIN_EVEN: tl.constexpr,
 ):  # fmt: skip
     """h[p] = silu(gate_e x[p // TOP_K]) * up_e x[p // TOP_K] for the pairs p of a slot; program
     (n, s) computes columns n BN.. of slot s. With SCALED h is rounded to NVFP4, as x has been.
 
     With SHARED, expert number EXPERTS is one that lies elsewhere: `shared` and the others say
-    where, in elements from w and w_scales; its h has a scale of its own, h_scale[1].
+    where, in elements from w and w_scales; its h has a scale of its own, h_scale[1]. With PLAIN
+    it is of x's own dtype (`triton_expert_parts.plain_gate_up`), and h is plain_h [T, I].
     """
     slot = tl.program_id(1)
     if slot >= tl.load(total):
@@ -63,6 +60,13 @@ def expert_gate_up_kernel(
     row = tl.arange(0, BM)
     live = row < tl.load(filled + slot)
     pair = tl.load(pairs + slot * BM + row, mask=live, other=0).to(tl.int64)
+    if PLAIN:  # noqa: SIM102 - decided when compiling; what is in it, when running
+        if e == EXPERTS:
+            plain_gate_up(
+                plain_x, plain_gate, plain_up, plain_h, pair // TOP_K, live, tile,
+                I, K, BM, BN, PLAIN_BK, PLAIN_EVEN, TOGETHER, DTYPE,
+            )  # fmt: skip
+            return
     n = tile * BN + tl.arange(0, BN)
     first, first_scales = e * MATRIX, e * SCALE_MATRIX
     second, second_scales = first + UP, first_scales + SCALE_UP
@@ -84,11 +88,9 @@ def expert_gate_up_kernel(
             x, x_codes_scales, pair // TOP_K, live, up, up_scales, gate, gate_scales, n < I,
             K, ROW, STEP, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, False,
         )  # fmt: skip
-    # Rounded where the reference rounds: each product, silu, and what they give.
-    g = (g * _worth(alpha + 2 * e, x_scale, FORM, SCALED)).to(DTYPE).to(tl.float32)
-    u = (u * _worth(alpha + 2 * e + 1, x_scale, FORM, SCALED)).to(DTYPE).to(tl.float32)
-    s = (g / (1.0 + tl.exp(-g))).to(DTYPE).to(tl.float32)
-    act = (s * u).to(DTYPE)
+    g = g * worth(alpha + 2 * e, x_scale, FORM, SCALED)
+    u = u * worth(alpha + 2 * e + 1, x_scale, FORM, SCALED)
+    act = swiglu(g, u, DTYPE)
     if SCALED:
         at = pair * I + tile * BN
         store_rounded(
@@ -102,13 +104,14 @@ def expert_gate_up_kernel(
 @triton.jit
 def expert_down_kernel(
     h, h_codes_scales, w, w_scales, alpha, h_scale, expert, filled, pairs, total, out,
-    shared, shared_scales,
+    shared, shared_scales, plain_h, plain_down_proj,
     MATRIX: tl.constexpr, SCALE_MATRIX: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
     TILE: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr,
     SCALE_TILE: tl.constexpr, SCALE_ROW: tl.constexpr, SCALE_STEP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr,
-    EXPERTS: tl.constexpr, SHARED: tl.constexpr,
+    TOP_K: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
+    PLAIN: tl.constexpr, PLAIN_BK: tl.constexpr, PLAIN_EVEN: tl.constexpr,
 ):  # fmt: skip
     """out[p] = down_e h[p] for the pairs p of a slot; program (n, s) as in gate and up."""
     slot = tl.program_id(1)
@@ -119,6 +122,13 @@ def expert_down_kernel(
     row = tl.arange(0, BM)
     live = row < tl.load(filled + slot)
     pair = tl.load(pairs + slot * BM + row, mask=live, other=0).to(tl.int64)
+    if PLAIN:  # noqa: SIM102 - decided when compiling; what is in it, when running
+        if e == EXPERTS:
+            plain_down(
+                plain_h, plain_down_proj, out, pair // TOP_K, pair, live, tile,
+                N, K, BM, BN, PLAIN_BK, PLAIN_EVEN,
+            )  # fmt: skip
+            return
     n = tile * BN + tl.arange(0, BN)
     matrix, scale_matrix = e * MATRIX, e * SCALE_MATRIX
     if SHARED:
@@ -132,7 +142,7 @@ def expert_down_kernel(
         h, h_codes_scales, pair, live, first, scales, first, scales, n < N,
         K, ROW, STEP, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, False,
     )  # fmt: skip
-    acc = (acc * _worth(alpha + e, h_scale, FORM, SCALED)).to(out.dtype.element_ty)
+    acc = (acc * worth(alpha + e, h_scale, FORM, SCALED)).to(out.dtype.element_ty)
     tl.store(out + pair[None, :] * N + n[:, None], acc, mask=live[None, :] & (n < N)[:, None])
 
 
@@ -150,12 +160,14 @@ def expert_sum_kernel(rows, weights, out, N: tl.constexpr, TOP_K: tl.constexpr, 
 
 
 _DTYPES = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
+PLAIN_COLUMNS = {torch.bfloat16: 64, torch.float32: 32}
+"""Of a plain shared expert's tile, whose rows are as many as the packed ones'."""
 
 
 def expert_launches(
     x: Tensor, gate_up: ExpertWeights, down: ExpertWeights, plan: Plan, buffers: Buffers, *,
     packed: bool, width: int, x_scale: Tensor | None = None, h_scale: Tensor | None = None,
-    beside: SharedExpert | None = None,
+    beside: Beside | None = None,
 ) -> list[Launch]:  # fmt: skip
     """What computes `buffers.rows`, every pair's output, from x [T, d], with `buffers.slots` (and
     what x is rounded to) filled; the arguments are those of either reference."""
@@ -170,24 +182,15 @@ def expert_launches(
     shared = {
         "expert": slots.expert, "filled": slots.filled, "pairs": slots.pairs, "total": slots.total,
         "h": hidden, "h_codes_scales": hidden_scales, "h_scale": x if h_scale is None else h_scale,
+        "plain_h": x if buffers.plain_h is None else buffers.plain_h,
     }  # fmt: skip
+    columns = PLAIN_COLUMNS[x.dtype]
+    plain = isinstance(beside, PlainExpert)
     common = {
-        "BM": slots.rows, "FORM": form, "SCALED": scaled, "EXPERTS": stack,
-        "SHARED": beside is not None,
+        "BM": slots.rows, "FORM": form, "SCALED": scaled, "EXPERTS": stack, "TOP_K": top_k,
+        "SHARED": isinstance(beside, SharedExpert), "PLAIN": plain, "PLAIN_BK": columns,
     }  # fmt: skip
-    places = dict.fromkeys(("shared", "shared_scales"), 0)
-    gates = dict.fromkeys((*places, "shared_second", "shared_second_scales"), 0)
-    if beside is not None:
-        gates = {
-            "shared": between(gate_up.codes, beside.gate),
-            "shared_scales": between(gate_up.scales, beside.gate_scales),
-            "shared_second": between(gate_up.codes, beside.up),
-            "shared_second_scales": between(gate_up.scales, beside.up_scales),
-        }
-        places = {
-            "shared": between(down.codes, beside.down),
-            "shared_scales": between(down.scales, beside.down_scales),
-        }
+    gates, places = _places(x, gate_up, down, beside)
     codes, scales = gate_up.layouts(plan, packed=packed)
     tile = codes.tile
     first = Launch(
@@ -200,7 +203,8 @@ def expert_launches(
         },
         {
             **constants(codes, scales), **common, "UP": codes.offset(width),
-            "SCALE_UP": scales.offset(width), "I": width, "K": x.shape[1], "TOP_K": top_k,
+            "SCALE_UP": scales.offset(width), "I": width, "K": x.shape[1],
+            "PLAIN_EVEN": Tile(tile.rows, columns).divides(width, x.shape[1]),
             "EVEN": tile.divides(width, x.shape[1]), "DTYPE": _DTYPES[x.dtype],
             "TOGETHER": plan.together,
         },
@@ -217,11 +221,37 @@ def expert_launches(
         },
         {
             **constants(codes, scales), **common, "N": x.shape[1], "K": width,
+            "PLAIN_EVEN": Tile(tile.rows, columns).divides(x.shape[1], width),
             "EVEN": tile.divides(x.shape[1], width),
         },
         plan.warps, plan.stages,
     )  # fmt: skip
     return [first, second]
+
+
+def _places(
+    x: Tensor, gate_up: ExpertWeights, down: ExpertWeights, beside: Beside | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Where a shared expert lies, for gate and up and for down; x stands for what is not read."""
+    places: dict[str, Any] = dict.fromkeys(("shared", "shared_scales"), 0)
+    gates = places | dict.fromkeys(("shared_second", "shared_second_scales"), 0)
+    gates |= {"plain_x": x, "plain_gate": x, "plain_up": x}
+    places |= {"plain_down_proj": x}
+    if isinstance(beside, PlainExpert):
+        gates |= {"plain_gate": beside.gate, "plain_up": beside.up}
+        places |= {"plain_down_proj": beside.down}
+    elif beside is not None:
+        gates |= {
+            "shared": between(gate_up.codes, beside.gate),
+            "shared_scales": between(gate_up.scales, beside.gate_scales),
+            "shared_second": between(gate_up.codes, beside.up),
+            "shared_second_scales": between(gate_up.scales, beside.up_scales),
+        }
+        places |= {
+            "shared": between(down.codes, beside.down),
+            "shared_scales": between(down.scales, beside.down_scales),
+        }
+    return gates, places
 
 
 def _sum_launch(rows: Tensor, weights: Tensor, out: Tensor) -> Launch:

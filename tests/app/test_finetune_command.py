@@ -53,7 +53,7 @@ def test_a_run_and_what_it_says(cli: Cli, trained: Path) -> None:
     code, out, err = cli("finetune", "--resume", trained, "--device", "cpu", "--json")
     told = json.loads(out)
     assert (code, err) == (0, "")
-    assert (told["state"], told["update"], told["train"]) == ("done", 2, "lora")
+    assert (told["state"], told["update"], told["train"]) == ("done", 2, "full")
     assert told["start"]["n"] == 1
     assert Path(told["checkpoint"]).parent.parent == trained
 
@@ -79,7 +79,9 @@ def test_asking_with_the_run(cli: Cli, trained: Path) -> None:
     assert "85" in out
 
 
-def test_exports(cli: Cli, trained: Path, tmp_path: Path) -> None:
+def test_exports(cli: Cli, prompts: Path, tmp_path: Path) -> None:
+    trained, arguments = tmp_path / "run", ("--model", "demo", "--device", "cpu", "--lora")
+    code, _, _ = cli("finetune", prompts, *arguments, "--updates", 1, "--out", trained)
     code, out, _ = cli("export", trained, tmp_path / "adapter")
     assert (code, (tmp_path / "adapter" / "adapter_config.json").is_file()) == (0, True)
     assert f"--adapter {tmp_path / 'adapter'}" in out
@@ -101,10 +103,21 @@ def test_exports(cli: Cli, trained: Path, tmp_path: Path) -> None:
     stages = dict.fromkeys(step["stage"] for step in steps)
     assert list(stages) == ["merging", "checking the merged model", "packing"]
     assert "quantization_config" in read_json(tmp_path / "packed" / "config.json")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter", "packed"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter", "packed", "run"]
     code, out, _ = cli("ask", "What is 47 + 38?", "--model", tmp_path / "packed", "--device", "cpu")
     assert code == 0
     assert "What" not in out
+    # Packed weights cannot be trained, so LoRA is what is usual over them.
+    code, _, err = cli("finetune", prompts, "--model", tmp_path / "packed", "--plan", "--full")
+    assert (code, "packed in NVFP4" in err) == (1, True)
+    _, out, _ = cli("finetune", prompts, "--model", tmp_path / "packed", "--plan", "--json")
+    assert json.loads(out)["24 GB"]["train"] == "lora"
+
+
+def test_all_of_a_small_model_is_trained_unless_one_says(cli: Cli, prompts: Path) -> None:
+    for option, train in ((), "full"), (("--lora",), "lora"), (("--adapter-only",), "adapter"):
+        _, out, _ = cli("finetune", prompts, "--model", "demo", "--plan", "--json", *option)
+        assert json.loads(out)["24 GB"]["train"] == train
 
 
 def test_a_plan_reads_no_weight(cli: Cli, prompts: Path) -> None:
@@ -193,6 +206,7 @@ def test_a_prompt_that_is_too_long_is_left_out(
         (["finetune"], "Name a file of prompts"),
         (["finetune", "--resume", "nothing"], "There is no run 'nothing'"),
         (["finetune", "x.jsonl", "--full", "--adapter-only"], "exclude each other"),
+        (["finetune", "x.jsonl", "--full", "--lora"], "exclude each other"),
         (["finetune", "--dry-step"], "Name a file of prompts"),
         (["compare", "nothing"], "There is no run 'nothing'"),
         (["runs", "stop"], "Name the run"),

@@ -2,10 +2,11 @@
 
     python -m tests.benchmarks.orl main      [--seeds 0 1 2] [--updates N] [--set NAME=VALUE ...]
     python -m tests.benchmarks.orl ablations [--seeds 0 1 2] [--only NAME ...]
-    python -m tests.benchmarks.orl small     [--sizes 64 200] [--train lora|adapter]
+    python -m tests.benchmarks.orl small     [--sizes 64 200] [--set train=lora]
 
 Training prompts come from the demo's training mixture, 400 held-out ones steer the choices, and 600
-more are only ever looked at here. Intervals are over prompts.
+more are only ever looked at here. Intervals are over prompts. Unless said, every weight is trained,
+as finetuning does with so small a model.
 """
 
 import argparse
@@ -149,7 +150,7 @@ def switch_off(engine: Engine) -> None:
 
 VARIANTS: dict[str, Variant] = {
     "orl": Variant({}),
-    "full": Variant({"train": "full"}),
+    "LoRA": Variant({"train": "lora"}),
     "adapter only": Variant({"train": "adapter"}),
     "adapter only, constant z": Variant({"train": "adapter"}, constant),
     "no residual": Variant({"residual": False}),
@@ -169,7 +170,7 @@ def trained(
     """An engine trained by the named recipe in the variant's way, and the time that took."""
     engine = Engine.load(start, device="cpu")
     settings = {**variant.settings, **changes, "seed": seed}
-    train = settings.pop("train", "lora")
+    train = settings.pop("train", "full")
     config = recipe(name, train, engine.config.hidden_size, **settings)
     prompts = training_prompts(config.prompts_per_update * config.updates, seed)
     begin, cpu = time.monotonic(), time.process_time()
@@ -255,7 +256,7 @@ def small_run(model: Path, size: int, seed: int, changes: dict[str, Any]) -> tup
     every = training_prompts(size, 500 + seed)
     held, own = every[: size // 4], every[size // 4 :]
     settings = {**changes, "seed": seed}
-    train = settings.pop("train", "lora")
+    train = settings.pop("train", "full")
     config = recipe("quick", train, engine.config.hidden_size, **settings)
     trainer = Trainer(engine, own, verify, config)
     checks = [check_event(0, evaluate_prompts(engine, held, verify, config))]

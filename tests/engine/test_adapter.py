@@ -15,8 +15,9 @@ from engine.checkpoint.names import model_tensors
 from engine.config import CheckpointError, DecodeConfig, ResidualConfig
 from engine.events import FinishEvent
 from engine.generate import Engine
-from engine.model.lora import LoRALinear, lora_parameters, wrap_linear
+from engine.model.lora import LoRALinear, fold_lora, lora_parameters, wrap_linear
 from engine.model.residual import ResidualAdapter
+from tests.engine.nvfp4_checkpoints import packed_tensors, write
 
 RANK = 4
 LAYERS = [
@@ -54,6 +55,14 @@ def write_lora(
     }  # fmt: skip
     (folder / "adapter_config.json").write_text(json.dumps(settings | config))
     return tensors
+
+
+def packed_checkpoint(golden: Any, folder: Path) -> Path:
+    plain: dict[str, Tensor] = {}
+    for file in sorted(golden.folder.glob("model-*.safetensors")):
+        plain |= load_file(file)
+    stored, _ = packed_tensors(plain, "modelopt")
+    return write(folder, golden.folder, stored, "modelopt")
 
 
 def write_residual(folder: Path, *, hidden: int = 128, width: int = 24, **config: Any) -> None:
@@ -114,7 +123,33 @@ class TestLoRA:
         torch.testing.assert_close(got, want, atol=TOLERANCE, rtol=0)
         assert (want - plain).abs().max() > 1
         assert not any(p.requires_grad for p in adapted.model.parameters())
-        assert set(lora_parameters(adapted.model)) == set(tensors)
+        assert lora_parameters(adapted.model) == {}  # folded: answers cost what they did without
+
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_folded_is_the_same_function(
+        self, golden: Any, own_engine: Engine, folder: Path, packed: bool
+    ) -> None:
+        checkpoint = packed_checkpoint(golden, folder / "packed") if packed else golden.folder
+        write_lora(own_engine, folder)
+        engine = Engine.load(checkpoint, device="cpu")
+        load_adapter(engine.model, folder)
+        ids = golden.tokens("fwd_a_ids")
+        wanted, adapted = engine.logits(ids), lora_parameters(engine.model)
+        fold_lora(engine.model, packed=False)
+        left = {name for name in adapted if packed and not name.startswith("lm_head")}
+        assert set(lora_parameters(engine.model)) == left
+        fold_lora(engine.model, packed=True)
+        assert lora_parameters(engine.model) == {}
+        assert not any(p.requires_grad for p in engine.model.parameters())
+        torch.testing.assert_close(engine.logits(ids), wanted, atol=TOLERANCE, rtol=0)
+
+    def test_on_a_cpu_packed_weights_stay_packed(
+        self, golden: Any, own_engine: Engine, folder: Path
+    ) -> None:
+        checkpoint = packed_checkpoint(golden, folder / "packed")
+        write_lora(own_engine, folder)
+        engine = Engine.load(checkpoint, device="cpu", adapter=folder)
+        assert lora_parameters(engine.model)
 
     def test_the_files_names_without_pefts_prefix(self, own_engine: Engine, folder: Path) -> None:
         tensors = write_lora(own_engine, folder)
@@ -124,7 +159,8 @@ class TestLoRA:
 
     def test_takes_the_models_dtype(self, golden: Any, own_engine: Engine, folder: Path) -> None:
         write_lora(own_engine, folder)
-        engine = Engine.load(golden.folder, device="cpu", dtype="bfloat16", adapter=folder)
+        engine = Engine.load(golden.folder, device="cpu", dtype="bfloat16")
+        load_adapter(engine.model, folder)
         assert {p.dtype for p in lora_parameters(engine.model).values()} == {torch.bfloat16}
 
     def test_at_birth_changes_no_bit(self, own_engine: Engine, golden: Any) -> None:

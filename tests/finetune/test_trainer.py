@@ -224,7 +224,7 @@ def test_a_recipe_checks_itself() -> None:
     with pytest.raises(ValueError, match="the recipe must be one of quick, normal, long"):
         recipe("huge", "lora", 128)
     config = recipe("quick", "lora", 2048, seed=4)
-    assert config.lr == pytest.approx(2e-3 / 16)
+    assert config.lr == pytest.approx(1e-3 / 16)
     assert FinetuneConfig.from_dict(config.to_dict()) == config
     with pytest.raises(ValueError, match="unknown to this version"):
         FinetuneConfig.from_dict({**config.to_dict(), "warp": 9})

@@ -123,11 +123,9 @@ def test_packed_linear(dtype: torch.dtype, rounded: bool) -> None:
     near(found, nvfp4_reference.nvfp4_linear(x, *parts, scale), W4A4 if rounded else None)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rounded", [False, True])
-def test_packed_experts(dtype: torch.dtype, rounded: bool) -> None:
-    hidden = draw(32, 512, dtype=dtype)
-    parts = []
+def packed_experts() -> tuple[Tensor, ...]:
+    """Codes, scales and alpha of eight experts' gate and up, and of their down, d 512, I 256."""
+    parts: list[Tensor] = []
     for rows, columns, alphas in ((512, 512, 2), (512, 256, 1)):
         weights = [quantize(draw(rows, columns, seed=n).cpu() / 20, "modelopt") for n in range(8)]
         alpha = torch.stack([w.global_scale for w in weights]).float()
@@ -138,11 +136,70 @@ def test_packed_experts(dtype: torch.dtype, rounded: bool) -> None:
             .view(torch.float8_e4m3fn),
             (alpha[:, None].expand(-1, 2).contiguous() if alphas == 2 else alpha).cuda(),
         ]
+    return tuple(parts)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rounded", [False, True])
+def test_packed_experts(dtype: torch.dtype, rounded: bool) -> None:
+    hidden = draw(32, 512, dtype=dtype)
     scales = {}
     if rounded:
         names = ("gate_up_input_scale", "down_input_scale")
         scales = {name: torch.tensor(4 / 2688, device="cuda") for name in names}
-    arguments = hidden, *routed(32, 8, 3), *parts
+    arguments = hidden, *routed(32, 8, 3), *packed_experts()
     found = nvfp4_ops(hidden).nvfp4_expert_mlp(*arguments, **scales)
     wanted = nvfp4_reference.nvfp4_expert_mlp(*arguments, **scales)
     near(found, wanted, W4A4 if rounded else None)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rounded", [False, True])
+def test_a_plain_shared_expert_in_the_launches_of_packed_ones(
+    dtype: torch.dtype, rounded: bool
+) -> None:
+    """Every token's last pair is the shared expert's, the others are what they are without it."""
+    from engine.kernels.expert_memory import Buffers, ExpertWeights, PlainExpert
+    from engine.kernels.plans import expert_plan
+    from engine.kernels.triton_experts import expert_launches
+    from engine.kernels.triton_slots import slots_launch
+
+    tokens, experts, top_k, width = 32, 8, 3, 256
+    x, (ids, _) = draw(tokens, 512, dtype=dtype), routed(tokens, experts, top_k)
+    scale = torch.tensor(4 / 2688, device="cuda") if rounded else None
+    gate_up, gate_scales, gate_alpha, down, down_scales, alpha = packed_experts()
+    stacks = (
+        ExpertWeights(gate_up, gate_scales.view(torch.uint8), gate_alpha),
+        ExpertWeights(down, down_scales.view(torch.uint8), alpha),
+    )
+    shared = PlainExpert(
+        draw(width, 512, dtype=dtype, seed=1) / 20, draw(width, 512, dtype=dtype, seed=2) / 20,
+        draw(512, width, dtype=dtype, seed=3) / 20,
+    )  # fmt: skip
+    rows = []
+    for beside in (None, shared):
+        chosen = ids
+        if beside is not None:
+            chosen = torch.cat((ids, torch.full_like(ids[:, :1], experts)), 1)
+        count = experts + (beside is not None)
+        plan = expert_plan(
+            torch.cuda.get_device_capability(), None, chosen.numel(), experts, rounded=rounded
+        )
+        buffers = Buffers.empty(
+            x, chosen.shape[1], count, width, plan, scaled=rounded, plain=beside is not None
+        )
+        slots_launch(chosen, buffers.slots, count, x, scale, buffers.x).run()
+        for launch in expert_launches(
+            x, *stacks, plan, buffers, packed=True, width=width, x_scale=scale, h_scale=scale,
+            beside=beside,
+        ):  # fmt: skip
+            launch.run()
+        rows.append(buffers.rows.view(tokens, -1, 512))
+    without, beside_them = rows
+    near(beside_them[:, :top_k], without)
+    near(beside_them[:, top_k], reference_mlp(x, shared.gate, shared.up, shared.down))
+
+
+def reference_mlp(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    hidden = torch.nn.functional.silu(x @ gate.T) * (x @ up.T)
+    return hidden @ down.T

@@ -20,6 +20,7 @@ from engine.decode.expert_stacks import joined_shared
 from engine.decode.forward_launches import ForwardLaunches, Shared, supported
 from engine.decode.kv_cache import KVCache
 from engine.kernels import reference
+from engine.kernels.expert_memory import PlainExpert
 from engine.kernels.launch import Launch
 from engine.model.lora import wrap_linear
 from engine.model.residual import ResidualAdapter, add_residual
@@ -42,12 +43,14 @@ def plain(folder: Path) -> LLaDA2Model:
     return shortened(load_model(DATA, device=CPU, dtype=torch.float32))
 
 
-def packed(activations: Any) -> Callable[[Path], LLaDA2Model]:
+def packed(activations: Any, *, only: str = "") -> Callable[[Path], LLaDA2Model]:
+    """Every linear layer in NVFP4, or those that have `only` in their names."""
+
     def make(folder: Path) -> LLaDA2Model:
         tensors: dict[str, Tensor] = {}
         for path in sorted(DATA.glob("model-*.safetensors")):
             tensors |= load_file(path)
-        stored, _ = packed_tensors(tensors, "modelopt", inputs=True)
+        stored, _ = packed_tensors(tensors, "modelopt", lambda name: only in name, inputs=True)
         written = write(folder / "m", DATA, stored, "modelopt")
         return shortened(
             load_model(written, device=CPU, dtype=torch.float32, activations=activations)
@@ -121,6 +124,7 @@ MODELS = {
     "plain with LoRA": adapted(plain),
     "W4A16": packed("bf16"),
     "W4A16 with LoRA": adapted(packed("bf16")),
+    "W4A16 experts": packed("bf16", only=".experts."),
 }
 
 
@@ -129,6 +133,7 @@ MODELS = {
     [
         ("plain", 1, (8, 0)), ("plain", 2, (12, 0)), ("plain with LoRA", 1, (9, 0)),
         ("W4A16", 2, (8, 0)), ("W4A16 with LoRA", 1, (10, 0)),
+        ("W4A16 experts", 1, (8, 0)), ("W4A16 experts", 2, (12, 0)),
     ],
 )  # fmt: skip
 def test_exact_weights(name: str, blocks: int, card: Any, tmp_path: Path) -> None:
@@ -139,7 +144,8 @@ def test_exact_weights(name: str, blocks: int, card: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "joins"), [("plain", True), ("plain with LoRA", False), ("W4A16", True)]
+    ("name", "joins"),
+    [("plain", True), ("plain with LoRA", False), ("W4A16", True), ("W4A16 experts", True)],
 )
 def test_the_shared_expert_joins_those_of_its_form(name: str, joins: bool, tmp_path: Path) -> None:
     moe = MODELS[name](tmp_path).model.layers[1].mlp
@@ -160,6 +166,31 @@ def test_rounded_activations(card: Any, other: str | None, joins: bool, tmp_path
     if other is not None:
         moe.shared_experts.get_submodule(other).input_scale.mul_(3)
     assert (joined_shared(moe) is not None) == joins
+    found, wanted = both(model, 1, card)
+    error = (found - wanted).abs()
+    assert error.mean() < 0.05
+    assert (error < 1e-3).float().mean() > 0.3
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_dense_layers_input_is_rounded_once_where_it_can_be(alike: bool, tmp_path: Path) -> None:
+    """By the norm that makes it; against two scales it is rounded twice."""
+    model = packed("nvfp4")(tmp_path)
+    if not alike:
+        model.model.layers[0].mlp.up_proj.input_scale.mul_(3)
+    found, wanted = both(model, 1, (12, 0))
+    assert (found - wanted).abs().mean() < 0.05
+    launches = ForwardLaunches(model, LENGTH, (12, 0))._mlp(model.model.layers[0].mlp, found)[2]
+    rounded = [launch.name for launch in launches if launch.name.endswith("_round")]
+    assert rounded == (["mlp_down_round"] if alike else
+                       ["mlp_gate_round", "mlp_up_round", "mlp_down_round"])  # fmt: skip
+
+
+@pytest.mark.parametrize("card", [(9, 0), (12, 0)])
+def test_rounded_activations_beside_a_plain_shared_expert(card: Any, tmp_path: Path) -> None:
+    """The routed experts' input is rounded, the shared one's is not; both are in their launches."""
+    model = packed("nvfp4", only=".experts.")(tmp_path)
+    assert isinstance(joined_shared(model.model.layers[1].mlp), PlainExpert)
     found, wanted = both(model, 1, card)
     error = (found - wanted).abs()
     assert error.mean() < 0.05

@@ -69,6 +69,27 @@ def test_fp4_units_multiply_w4a4(arch: str) -> None:
     assert all("mxf4nvf4" in instruction for instruction in experts)
 
 
+@pytest.mark.parametrize("rounded", [False, True], ids=["w4a16", "w4a4"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_plain_shared_expert_fits_into_the_packed_ones_kernels(arch: str, rounded: bool) -> None:
+    """Where only the routed experts are NVFP4: still eight launches a layer, with both products."""
+    from engine.decode.step import Step, step_kernels
+    from engine.kernels.offline import ARCHITECTURES, compile_distinct
+
+    step = Step(
+        MINI, ARCHITECTURES[arch], 32, distinct=163, rounded=rounded, packed_linears=False
+    )  # fmt: skip
+    listed = [kernel for kernel in step_kernels(step) if kernel.part == "expert layer"]
+    assert sum(kernel.count for kernel in listed) == 8 * 19
+    experts = [kernel for kernel in listed if kernel.name.startswith(("expert_gate", "expert_d"))]
+    figures = compile_distinct((kernel.launch for kernel in experts), arch)
+    assert_fits(arch, [(kernel.name, one) for kernel, one in zip(experts, figures, strict=True)])
+    native = rounded and arch in NATIVE
+    assert len(figures) == 2
+    assert all(("mxf4nvf4" in one.instruction) == native for one in figures)
+    assert all("f16" in one.instruction for one in figures)
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_w4a4_is_computed_on_decoded_weights_elsewhere(arch: str) -> None:
     kernels = compiled(arch, True, True)
