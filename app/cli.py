@@ -29,7 +29,7 @@ from app.cli_options import (
 )
 from app.cli_prompts import register as register_prompts
 from app.cli_training import register as register_training
-from app.commands.running import CommandError, guarded, prepare_streams, say
+from app.commands.running import CommandError, guarded, prepare_streams, quiet_python, say
 from app.version import VERSION
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ app = typer.Typer(
 
 def main() -> None:
     """The entry point; ends the process."""
+    quiet_python()
     sys.exit(run(sys.argv[1:]))
 
 

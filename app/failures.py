@@ -86,7 +86,8 @@ def _message(error: BaseException, kind: str) -> str:
         name = error.name or str(error)
         return f"The Python package {name} cannot be imported; install orl-chat again."
     if isinstance(error, OSError) and error.strerror:
-        what = error.filename or "the operating system reports"
+        # Of a copy that fails, the place that it goes to is the one to look at.
+        what = error.filename2 or error.filename or "the operating system reports"
         return sentence(f"{what}: {error.strerror}")
     text = " ".join(str(error).split())
     if kind == "internal" and not isinstance(error, AnswerFailedError):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from finetune.files import write_text
 from finetune.judges import JUDGES, chosen, last_number
 from finetune.prompts import prompt_id
-from finetune.runs import write_text
 from finetune.specs import parse_spec
 from finetune.taking import squeeze, take
 

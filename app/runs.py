@@ -4,6 +4,7 @@ What a run's own process could not write is worked out from what it left: a proc
 wrote no last word, yet people want to know what happened and what they can do.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -19,6 +20,8 @@ from finetune.runs import RunError, RunFolder, Status
 LOG = "log.txt"
 """What a detached run writes, in its folder."""
 LOG_BYTES = 8000
+_DELETED = ".deleted"
+"""Ends the name that a run has while it is deleted; begun with a dot, it is no run any more."""
 _CRASH = "Fatal Python error:"
 
 
@@ -27,10 +30,12 @@ def every_run() -> list[RunFolder]:
     root = paths().runs
     if not root.is_dir():
         return []
-    found = [path for path in root.iterdir() if (path / "run.json").is_file()]
-    return [
-        RunFolder(path) for path in sorted(found, key=lambda p: (p / "run.json").stat().st_mtime)
-    ]
+    found = []
+    for path in root.iterdir():
+        with contextlib.suppress(OSError):  # deleted meanwhile
+            if not (path.name.startswith(".") and path.name.endswith(_DELETED)):
+                found.append(((path / "run.json").stat().st_mtime, path))
+    return [RunFolder(path) for _, path in sorted(found)]
 
 
 def find_run(name: str) -> RunFolder:
@@ -41,6 +46,12 @@ def find_run(name: str) -> RunFolder:
     run = RunFolder(path if path.is_dir() else named)
     run.info()
     return run
+
+
+def called(run: RunFolder) -> str:
+    """What a command may call it: its name where it lies in the usual place, else its folder."""
+    path = run.path.absolute()
+    return run.name if path.parent == paths().runs else str(path)
 
 
 def tuned_update(run: RunFolder) -> int | None:
@@ -107,7 +118,7 @@ def delete_run(run: RunFolder) -> None:
         raise RunError(f"{run.name} is running; stop it first.")
     run.info()  # what is no run stays
     # First out of the list, then away: half a run must never look like one.
-    gone = run.path.with_name(f".{run.path.name}.deleted")
+    gone = run.path.with_name(f".{run.path.name}{_DELETED}")
     shutil.rmtree(gone, ignore_errors=True)
     os.replace(run.path, gone)
     shutil.rmtree(gone)

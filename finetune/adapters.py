@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from engine.checkpoint.adapter import (
@@ -29,6 +28,7 @@ from engine.checkpoint.adapter import (
 )
 from engine.checkpoint.names import RESIDUAL_PREFIX
 from engine.checkpoint.revision import BASE_FILE
+from engine.checkpoint.tensor_writer import save_tensors
 from engine.model.lora import LoRALinear, fold_lora, lora_parameters, wrap_linear
 from engine.model.residual import ResidualAdapter
 from engine.model.transformer import LLaDA2Model
@@ -143,12 +143,12 @@ def save_adapter(model: LLaDA2Model, folder: Path, *, alpha: float, base: dict[s
     lora = lora_parameters(model)
     if lora:
         tensors = {f"{PEFT_PREFIX}{name}": _stored(p) for name, p in lora.items()}
-        save_file(tensors, folder / LORA_WEIGHTS, metadata={"format": "pt"})
+        save_tensors(tensors, folder / LORA_WEIGHTS)
         _write(folder / LORA_CONFIG, _peft_config(lora, alpha, base["model"]))
     adapter = model.residual_adapter
     if adapter is not None:
         tensors = {f"{RESIDUAL_PREFIX}{n}": _stored(p) for n, p in adapter.named_parameters()}
-        save_file(tensors, folder / RESIDUAL_WEIGHTS, metadata={"format": "pt"})
+        save_tensors(tensors, folder / RESIDUAL_WEIGHTS)
         _write(folder / RESIDUAL_CONFIG, asdict(model.residual))
 
 

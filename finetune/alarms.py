@@ -6,6 +6,8 @@ An alarm is a pure function of the events so far; it is told once, when it begin
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from finetune.evaluate import not_worse
+
 Event = Mapping[str, Any]
 
 NOTHING_KEPT = 5
@@ -76,20 +78,23 @@ def _not_finite(updates: Sequence[Event]) -> str | None:
 
 
 def _overfitting(updates: Sequence[Event], checks: Sequence[Event]) -> str | None:
-    """Two checks in a row below the start while the prompts of training are answered better."""
+    """Two checks in a row below the start while the prompts of training are answered better, both
+    by more than chance does to a run in which nothing changes."""
     if len(checks) < 3 or len(updates) < 2 * RECENT:
         return None
-    start, *_, before, last = (check["right"] / check["n"] for check in checks)
-    first, now = (
-        sum(u["kept"] for u in part) / max(sum(u["answers"] for u in part), 1)
+    start, *_, before, last = checks
+    fell = not any(not_worse(start["passes"], check["passes"]) for check in (before, last))
+    (was, n), (now, m) = (
+        (sum(u["kept"] for u in part), max(sum(u["answers"] for u in part), 1))
         for part in (updates[:RECENT], updates[-RECENT:])
     )
-    if not (last < start and before < start and now > first):
+    if not (fell and _significantly_worse(now, m, was, n)):
         return None
+    held, ended = start["right"] / start["n"], last["right"] / last["n"]
     return (
-        f"Held-out answers got worse ({start:.0%} to {last:.0%}) while training answers got better "
-        f"({first:.0%} to {now:.0%}): the prompts are being learnt by heart; use more prompts or "
-        "fewer updates. The best checkpoint is kept."
+        f"Held-out answers got worse ({held:.0%} to {ended:.0%}) while training answers got better "
+        f"({was / n:.0%} to {now / m:.0%}): the prompts are being learnt by heart; use more "
+        "prompts or fewer updates. The best checkpoint is kept."
     )
 
 
@@ -97,7 +102,7 @@ def _speed_for_accuracy(checks: Sequence[Event]) -> str | None:
     if len(checks) < 2:
         return None
     start, last = checks[0], checks[-1]
-    worse = _significantly_worse(start["right"], last["right"], start["n"])
+    worse = _significantly_worse(start["right"], start["n"], last["right"], last["n"])
     if not (worse and last["tpf"] > start["tpf"]):
         return None
     return (
@@ -107,7 +112,8 @@ def _speed_for_accuracy(checks: Sequence[Event]) -> str | None:
     )
 
 
-def _significantly_worse(before: int, after: int, n: int) -> bool:
-    """More than two standard errors of a difference of two shares."""
-    share = (before + after) / (2 * n)
-    return before - after > 2 * (2 * n * share * (1 - share)) ** 0.5
+def _significantly_worse(before: int, n: int, after: int, m: int) -> bool:
+    """Whether `before` of n fell to `after` of m by more than two standard errors of a difference
+    of two shares."""
+    share = (before + after) / (n + m)
+    return before / n - after / m > 2 * (share * (1 - share) * (1 / n + 1 / m)) ** 0.5

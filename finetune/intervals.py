@@ -20,7 +20,14 @@ def wilson(right: int, n: int) -> tuple[float, float]:
 
 def paired_change(fixed: int, broken: int, n: int) -> tuple[float, float, float]:
     """What a share of n gained when `fixed` became right and `broken` became wrong, and the 95 %
-    interval of that difference, over items only."""
-    gained = (fixed - broken) / n
-    half = Z * math.sqrt(max(fixed + broken - (fixed - broken) ** 2 / n, 0.0)) / n
-    return gained, gained - half, gained + half
+    interval of that difference, over items only.
+
+    The interval is Wald's with half an item more in each of the four cells (Agresti and Min,
+    Statistics in Medicine 24, 2005). Without them few items would look sure of themselves: one of
+    no width where nothing changed, and 68 of 100 instead of 95 that hold the truth for 16 items of
+    which 5 % break and 2 % are fixed.
+    """
+    more, less, of = fixed + 0.5, broken + 0.5, n + 2
+    middle = (more - less) / of
+    half = Z * math.sqrt(more + less - (more - less) ** 2 / of) / of
+    return (fixed - broken) / n, max(-1.0, middle - half), min(1.0, middle + half)

@@ -75,7 +75,7 @@ def as_json(options: Mapping[str, Any], text: str, answer: str | None) -> Judgem
         value = json.loads(_unfenced(text))
     except (ValueError, RecursionError) as error:
         return False, f"it is not JSON ({error})"
-    if answer is not None and value != json.loads(answer):
+    if answer is not None and not _same(value, json.loads(answer)):
         return False, f"expected {shown(answer)}, got {shown(text)}"
     if "schema" not in options:
         return True, ""
@@ -177,6 +177,15 @@ def chosen(choices: list[str], text: str) -> str | None:
 def _comparable(options: Mapping[str, Any], text: str) -> str:
     text = squeeze(text)
     return text.casefold() if options.get("ignore_case") else text
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal; for Python, true would be 1."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _unfenced(text: str) -> str:

@@ -4,7 +4,7 @@
     prompts.jsonl           the prompts, as they were when the run began
     events.jsonl            one line an update and a check
     status.json             state, pid, how far
-    request                 a word from outside: pause, go, save or stop
+    request                 words from outside, one a line: pause, go, save or stop
     state/000012/           all that the next update needs, made after every update
     checkpoints/000010/     an adapter (or a whole model) and its held-out check
 
@@ -23,11 +23,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import psutil
 
 from finetune.config import FinetuneConfig
+from finetune.files import whole_folder, write_bytes, write_json, write_text
 
 VERSION = 1
 STATES_KEPT = 2
@@ -35,7 +36,6 @@ STATES_KEPT = 2
 
 State = Literal["new", "running", "paused", "stopped", "done", "failed", "interrupted"]
 Request = Literal["pause", "go", "save", "stop"]
-_REQUESTS = ("pause", "go", "save", "stop")
 _LIVE = ("running", "paused")
 
 
@@ -76,6 +76,17 @@ class Status:
     message: str = ""
     changed: float = 0.0
 
+    def check(self) -> None:
+        """Raises ValueError for what no run writes."""
+        whole = (self.update, self.updates, *(n for n in (self.pid, self.best) if n is not None))
+        if not (
+            self.state in get_args(State)
+            and isinstance(self.message, str)
+            and isinstance(self.started, int | float | None)
+            and all(isinstance(number, int) and 0 <= number < 1 << 31 for number in whole)
+        ):
+            raise ValueError("this is no run's status")
+
     @property
     def alive(self) -> bool:
         """Whether the process that wrote this still runs, and trains."""
@@ -97,16 +108,21 @@ class RunFolder:
         self.path = Path(path)
 
     @classmethod
-    def create(cls, path: str | Path, info: RunInfo, prompts: str) -> Self:
-        """Make the folder with what a run needs to begin. Raises RunError, OSError."""
+    def create(cls, path: str | Path, info: RunInfo, prompts: bytes) -> Self:
+        """Make the folder with what a run needs to begin, whole or not at all; `prompts` is the
+        file's content. Raises RunError, OSError."""
         folder = cls(path)
         if folder.path.exists() and any(folder.path.iterdir()):
             raise RunError(f"{path} is not empty; name another folder, or use --resume {path}.")
         folder.path.mkdir(parents=True, exist_ok=True)
-        write_text(folder.path / "prompts.jsonl", prompts)
-        data = asdict(info) | {"version": VERSION, "config": info.config.to_dict()}
-        write_json(folder.path / "run.json", data)
-        folder.write_status(Status(updates=info.config.updates))
+        try:
+            write_bytes(folder.path / "prompts.jsonl", prompts)
+            data = asdict(info) | {"version": VERSION, "config": info.config.to_dict()}
+            write_json(folder.path / "run.json", data)
+            folder.write_status(Status(updates=info.config.updates))
+        except BaseException:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
         return folder
 
     @property
@@ -132,10 +148,16 @@ class RunFolder:
             del data["version"]
             data["config"] = FinetuneConfig.from_dict(data["config"])
             data["held_out"] = tuple(data["held_out"])
-            return RunInfo(**data)
+            info = RunInfo(**data)
+            texts = (info.name, info.model, info.base, info.revision, info.prompts, *info.held_out)
+            if not all(isinstance(text, str) for text in texts):
+                raise TypeError("a text is none")
+            return info
         except FileNotFoundError as error:
             raise RunError(f"{self.path} is not a run: it has no run.json.") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror}.") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RunError(f"{path} is damaged ({error}); start a new run.") from error
 
     # --- status and requests -----------------------------------------------------------------
@@ -145,7 +167,8 @@ class RunFolder:
         try:
             data = json.loads((self.path / "status.json").read_text(encoding="utf-8"))
             status = Status(**data)
-        except (OSError, ValueError, TypeError):
+            status.check()
+        except (OSError, ValueError, TypeError, RecursionError):
             return Status()
         if status.state in _LIVE and not status.alive:
             return replace(status, state="interrupted", message="Its process ended unexpectedly.")
@@ -158,32 +181,35 @@ class RunFolder:
     def request(self, word: Request) -> None:
         """Ask the run's process for something. Raises RunError when there is none."""
         if not self.status().alive:
-            raise RunError(f"{self.name} is not running, so there is nothing to {word}.")
-        write_text(self.path / "request", word)
+            raise RunError(f"The run {self.name} is not running, so nothing can be asked of it.")
+        with (self.path / "request").open("a", encoding="utf-8") as file:
+            file.write(f"{word}\n")
 
-    def take_request(self) -> Request | None:
-        """What was asked for, once."""
-        path = self.path / "request"
+    def take_requests(self) -> tuple[Request, ...]:
+        """What was asked for since the last time, in that order."""
+        path, taken = self.path / "request", self.path / "request.part"
         try:
-            word = path.read_text(encoding="utf-8").strip()
-            path.unlink()
+            os.replace(path, taken)  # so that a word that comes meanwhile is not lost
+            words = taken.read_text(encoding="utf-8", errors="replace").split()
+            taken.unlink()
         except OSError:
-            return None
-        return word if word in _REQUESTS else None  # type: ignore[return-value]
+            return ()
+        return tuple(word for word in words if word in get_args(Request))  # type: ignore[misc]
 
     # --- events ------------------------------------------------------------------------------
 
     def events(self) -> list[dict[str, Any]]:
         """All whole lines; one that a kill cut short, or that is no event, is left out."""
         try:
-            text = (self.path / "events.jsonl").read_text(encoding="utf-8")
+            data = (self.path / "events.jsonl").read_bytes()
         except OSError:
             return []
         found = []
-        for line in text.splitlines():
-            with contextlib.suppress(ValueError):
+        for line in data.splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
                 event = json.loads(line)
-                if isinstance(event, dict) and {"kind", "done"} <= event.keys():
+                known = isinstance(event, dict) and "kind" in event
+                if known and isinstance(event.get("done"), int):
                     found.append(event)
         return found
 
@@ -246,42 +272,3 @@ def own_status(**fields: Any) -> Status:
     """A status of this very process."""
     process = psutil.Process()
     return Status(pid=process.pid, started=process.create_time(), **fields)
-
-
-@contextlib.contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder that appears at `path`, in place of any before, only when the body succeeds."""
-    part = path.with_name(path.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
-        yield part
-        for file in part.iterdir():
-            _sync(file)
-        shutil.rmtree(path, ignore_errors=True)
-        os.replace(part, path)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-
-
-def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Replace a file by JSON, whole or not at all."""
-    write_text(path, json.dumps(data, indent=2) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file, whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        _sync(part)
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

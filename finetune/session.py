@@ -6,7 +6,6 @@ update in progress, and going on reaches the very weights of a run that nothing 
 
 import errno
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -15,22 +14,29 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from engine.checkpoint.revision import BASE_FILE
+from engine.checkpoint.tensor_writer import save_tensors
 from finetune.adapters import save_adapter
 from finetune.alarms import alarms
 from finetune.checks import best_check, check_event, evaluate_prompts, should_end
+from finetune.files import whole_folder, write_json
 from finetune.merge import save_whole
 from finetune.prompts import Prompt
-from finetune.runs import RunError, RunFolder, State, Status, own_status, whole_folder, write_json
-from finetune.trainer import OutOfMemoryError, Report, Trainer
+from finetune.runs import RunError, RunFolder, State, Status, own_status
+from finetune.trainer import OutOfMemoryError, Report, Trainer, is_out_of_memory
+from finetune.update_event import update_event
 
 Tell = Callable[[dict[str, Any]], None]
 
 SKIPS_IN_A_ROW = 3
 PAUSE_SECONDS = 0.2
-SAMPLES = 3
+_NO_MEMORY = (
+    "Memory ran out; lower rows or max_new_tokens in the recipe, train the residual adapter only, "
+    "or close other programs."
+)
+_TURNS: dict[str, State] = {"pause": "paused", "go": "running"}
 
 
 class Session:
@@ -50,6 +56,7 @@ class Session:
         self.config = self.info.config
         self._tell, self._stop = tell, stop
         self._events: list[dict[str, Any]] = []
+        self._before: Status | None = None
         self._told: set[str] = set()
         self._skips = 0
         self.done = 0
@@ -62,8 +69,9 @@ class Session:
         status = self.run.status()
         if status.alive and status.pid != os.getpid():
             raise RunError(f"{self.run.name} is already running (pid {status.pid}).")
+        self._before = status
         try:
-            self._status("running", before=status)
+            self._status("running")
             self._begin()
             return self._train()
         except KeyboardInterrupt:
@@ -77,14 +85,18 @@ class Session:
             self._try_status("failed", str(error))
             raise RunError(str(error)) from error
         except Exception as error:
+            if is_out_of_memory(error):  # not while learning, where half a row is tried
+                self._try_status("failed", _NO_MEMORY)
+                raise RunError(_NO_MEMORY) from error
             self._try_status("failed", f"{type(error).__name__}: {error}")
             raise
 
     def _begin(self) -> None:
-        self.run.take_request()  # one that came too late for the process before
+        self.run.take_requests()  # those that came too late for the process before
         self._restore()
         self.run.keep_events(self.done)
         self._events = self.run.events()
+        self._before = None
         self._told = set(alarms(self._events))
         if self.held and not self._checks:
             self._check()
@@ -111,19 +123,30 @@ class Session:
     # --- what happens around an update --------------------------------------------------------
 
     def _obey(self) -> str | None:
-        """Do what was asked for from outside; a sentence when the run should end."""
-        word = self.run.take_request()
-        if word == "save":
+        """Do what was asked for from outside, and wait for more while the run is paused; a
+        sentence when it should end."""
+        state: State = "running"
+        while True:
+            words = self.run.take_requests()
+            if "save" in words:
+                self._keep()
+            end = "Stopped on request." if "stop" in words else None
+            if end is None and self._stop():
+                end = "Stopped from the keyboard."
+            turns: list[State] = [_TURNS[word] for word in words if word in _TURNS]
+            wanted = "running" if end is not None else (turns or [state])[-1]
+            if wanted != state:
+                self._status(wanted)
+                state = wanted
+            if state == "running":
+                return end
+            time.sleep(PAUSE_SECONDS)
+
+    def _keep(self) -> None:
+        """See to it that there is a checkpoint of these weights."""
+        kept = (e["done"] for e in self._events if e["kind"] in ("check", "saved"))
+        if self.done not in kept:
             self._check()
-        if word == "pause":
-            self._status("paused")
-            while word not in ("go", "stop") and not self._stop():
-                time.sleep(PAUSE_SECONDS)
-                word = self.run.take_request()
-            self._status("running")
-        if self._stop():
-            return "Stopped from the keyboard."
-        return "Stopped on request." if word == "stop" else None
 
     def _guard(self, report: Report) -> None:
         self._skips = self._skips + 1 if report.skipped else 0
@@ -171,8 +194,9 @@ class Session:
         self.run.add_event(event)
         self._tell(event)
 
-    def _status(self, state: State, message: str = "", before: Status | None = None) -> Status:
-        """Write where the run stands; `before` it is restored, where it stood."""
+    def _status(self, state: State, message: str = "") -> Status:
+        """Write where the run stands; before it is restored, where it stood."""
+        before = self._before
         status = own_status(
             state=state,
             update=self.done if before is None else before.update,
@@ -191,8 +215,8 @@ class Session:
             self._tell({"kind": "status", "state": state, "message": message})
 
     def _end(self, state: State, message: str) -> Status:
-        if not self._checks or self._checks[-1]["done"] != self.done:
-            self._check()
+        self._keep()
+        if self.done not in (int(folder.name) for folder in self.run.states()):
             self._save_state()
         status = self._status(state, message)
         self._tell(asdict(status) | {"kind": "status"})
@@ -200,23 +224,32 @@ class Session:
 
     def _save_state(self) -> None:
         with self.run.new_state(self.done) as folder:
-            save_file(self.trainer.optimizer.state(), folder / "optimizer.safetensors")
+            save_tensors(self.trainer.optimizer.state(), folder / "optimizer.safetensors")
             write_json(
                 folder / "state.json", {"done": self.done, "row_tokens": self.trainer.row_tokens}
             )
 
     def _restore(self) -> None:
-        """Take over the newest state that can be read; without any the run begins."""
+        """Take over the newest state that can be read; a run that never had any begins.
+
+        Raises RunError when there is none left: beginning anew would take the place of what the
+        run has learnt.
+        """
         for folder in self.run.states():
             try:
                 state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+                done, row_tokens = int(state["done"]), int(state["row_tokens"])
                 tensors = load_file(folder / "optimizer.safetensors")
-            except (OSError, ValueError, SafetensorError):
+            except (OSError, ValueError, KeyError, TypeError, SafetensorError):
                 continue  # damaged by a power failure; the one before it is whole
             self.trainer.optimizer.restore(tensors)
-            self.trainer.row_tokens = state["row_tokens"]
-            self.done = state["done"]
+            self.trainer.row_tokens, self.done = row_tokens, done
             return
+        if self.run.states() or (self._before is not None and self._before.update):
+            raise RunError(
+                f"No state of the run {self.run.name} can be read any more, so it cannot go on; "
+                "its checkpoints can still be used. Begin a new run."
+            )
 
     def _save_checkpoint(self, event: dict[str, Any]) -> None:
         model, base = self.trainer.engine.model, Path(self.info.base)
@@ -230,50 +263,8 @@ class Session:
                 save_adapter(model, folder, alpha=self.config.lora_alpha, base=named)
 
 
-def update_event(report: Report) -> dict[str, Any]:
-    """One update as events.jsonl holds it."""
-    sums = report.sums
-    return {
-        "kind": "update",
-        "done": report.update + 1,
-        "update": report.update,
-        "answers": len(report.rollouts),
-        "kept": report.kept,
-        "errors": report.errors,
-        "cut": sum(rollout.finish.reason != "end" for rollout in report.rollouts),
-        "prompts": len({rollout.prompt.id for rollout in report.rollouts}),
-        "prompts_passed": len({rollout.prompt.id for rollout in report.rollouts if rollout.kept}),
-        "steps": report.steps,
-        "tpf_steps": report.tpf_steps,
-        **{name: _number(value) for name, value in asdict(sums).items()},
-        "packed": sums.tokens,
-        "tokens": report.tokens,
-        "skipped": report.skipped,
-        "rollout_seconds": round(report.rollout_seconds, 3),
-        "verify_seconds": round(report.verify_seconds, 3),
-        "learn_seconds": round(report.learn_seconds, 3),
-        "card": None if report.card is None else asdict(report.card),
-        "time": time.time(),
-        "samples": [
-            {
-                "prompt": rollout.prompt.id,
-                "text": rollout.finish.text[:400],
-                "passed": rollout.kept,
-                "reason": rollout.verdict.reason[:200],
-                "tpf_steps": rollout.finish.stats.tpf_steps,
-            }
-            for rollout in report.rollouts[:SAMPLES]
-        ],
-    }
-
-
-def _number(value: float) -> float | None:
-    """JSON has no word for what is not a number."""
-    return value if math.isfinite(value) else None
-
-
 def _disk_sentence(error: OSError, folder: Path) -> str:
-    if error.errno == errno.ENOSPC:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
             f"The disk is full, so {folder} could not be written; its last state is whole. "
             f"Make room, then go on with --resume {folder}."

@@ -133,7 +133,12 @@ def _flag(value: Any) -> str | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def _not_negative(value: Any) -> str | None:
@@ -166,6 +171,8 @@ def _choices(value: Any) -> str | None:
 def _schema(value: Any) -> str | None:
     if not isinstance(value, dict | bool):
         return "is no JSON schema"
+    if isinstance(value, dict) and not isinstance(value.get("$schema", ""), str):
+        return "is no JSON schema (its `$schema` is no text)"
     try:
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for
@@ -175,6 +182,8 @@ def _schema(value: Any) -> str | None:
         validator_for(value).check_schema(value)
     except SchemaError as error:
         return f"is no JSON schema ({' '.join(error.message.split())[:100]})"
+    except RecursionError:
+        return "is nested too deeply"
     return None
 
 

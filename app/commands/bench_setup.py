@@ -14,7 +14,7 @@ from app.bench.result import Run, decode_conditions
 from app.bench.run import Answer, Judge, Setting, Turn, plan
 from app.bench.sets import load_set
 from app.commands.ask import load_engine
-from app.commands.check_prompts import warn
+from app.commands.check_prompts import fitting, warn
 from app.commands.running import CommandError, say
 from app.consent import may_run
 from app.decoding import DEFAULT_PRESET, decode_config
@@ -22,7 +22,6 @@ from app.hub.secret import Secret, without_user
 from app.models import BUILT_IN, ModelFolder
 from app.settings import Settings
 from engine.config import PRESETS
-from finetune.prompts import PromptSet
 
 if TYPE_CHECKING:
     from engine.generate import Engine
@@ -121,7 +120,7 @@ def prompts_of(request: Bench, settings: Settings, folder: ModelFolder | None) -
         is_demo = folder is not None and folder.name in BUILT_IN
         name = request.set or ("demo" if is_demo else "chat")
         found = load_set(name, offline=settings.offline, endpoint=settings.endpoint)
-    warn(PromptSet(found.prompts, found.problems))
+    warn(found.problems)
     return found if request.n is None else found.some(request.n)
 
 
@@ -164,8 +163,6 @@ def loaded(
     """The engine, and the prompts that fit its context."""
     if folder is None:
         return None, found
-    from finetune.lengths import token_lengths
-
     engine = load_engine(
         folder,
         request.device,
@@ -173,11 +170,7 @@ def loaded(
         request.residual_map,
         allow_spill=request.allow_spill,
     )
-    assert engine.tokenizer is not None
-    _, problems = token_lengths(found.prompts, engine.tokenizer, engine.context_length)
-    warn(PromptSet(found.prompts, tuple(problems)))
-    long = {problem.line for problem in problems}
-    return engine, replace(found, prompts=tuple(p for p in found.prompts if p.line not in long))
+    return engine, replace(found, prompts=tuple(fitting(engine, found.prompts)))
 
 
 def parts_of(

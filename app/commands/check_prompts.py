@@ -3,6 +3,7 @@
 import json
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from app.text import printable
 
 if TYPE_CHECKING:
     from app.consent import Consent
+    from engine.generate import Engine
     from finetune.prompts import Problem, Prompt, PromptSet
 
 LINES_SHOWN = 10
@@ -54,7 +56,7 @@ class Report:
             "consent": None if self.consent is None else asdict(self.consent),
             "problems": problems,
         }
-        return json.dumps({"file": self.path, **figures}, ensure_ascii=False)
+        return json.dumps({"file": self.path, **figures})
 
     def to_text(self) -> str:
         """Lines for the terminal."""
@@ -135,9 +137,9 @@ def _own_answers(request: Check, prompts: "tuple[Prompt, ...]") -> "tuple[list[P
     from app.consent import may_run
     from finetune.verifiers import check_references, make_verifier, needs_code
 
-    code = needs_code(prompts)
+    code = {prompt.id for prompt in needs_code(prompts)}
     allowed = may_run(prompts, run_code=request.run_code)
-    kept = [p for p in prompts if allowed or p not in code]
+    kept = [p for p in prompts if allowed or p.id not in code]
     folder = Path(request.path).resolve().parent
     with make_verifier(kept, folder=folder, run_code=allowed) as verifier:
         return check_references(verifier, kept), len(prompts) - len(kept)
@@ -167,7 +169,20 @@ def _group(text: str, group: "list[Problem]") -> str:
     return f"{len(group):,} lines: {text}{group[0].detail}: lines {lines}{more}"
 
 
-def warn(found: "PromptSet") -> None:
+def warn(problems: "tuple[Problem, ...]") -> None:
     """Tell the problems of a file on stderr, for commands that go on without those lines."""
-    for line in _told(found.problems):
+    for line in _told(problems):
         say(line)
+
+
+def fitting(engine: "Engine", prompts: "Sequence[Prompt]") -> "list[Prompt]":
+    """The prompts that the model has room for; of the others stderr is told. Raises CommandError
+    for a model that cannot chat."""
+    from finetune.lengths import token_lengths
+
+    if engine.tokenizer is None:
+        raise CommandError("The model has no tokenizer.json, so it cannot answer; name another.")
+    _, problems = token_lengths(prompts, engine.tokenizer, engine.context_length)
+    warn(tuple(problems))
+    long = {problem.line for problem in problems}
+    return [prompt for prompt in prompts if prompt.line not in long]

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.adapters import with_adapter
+from app.commands.check_prompts import fitting
 from app.commands.finetune import check_unchanged, usable_prompts
 from app.commands.running import CommandError, say
 from app.commands.steps import Steps
 from app.consent import open_verifier
 from app.decoding import decode_config
 from app.models import ModelFolder
-from app.runs import find_run, tuned_update
+from app.runs import find_run
+from app.text import printable
 from engine.config import DecodeConfig
 from finetune.runs import RunFolder
 
@@ -55,6 +57,9 @@ def compare(request: Compare) -> int:
     tuned_at = with_adapter(folder, str(run.path))
     base = Engine.load(folder.path, device=request.device)
     tuned = Engine.load(tuned_at.folder.path, device=request.device, adapter=tuned_at.adapter)
+    prompts = fitting(base, prompts)
+    if not prompts:
+        raise CommandError("Each of these prompts is too long for the model; name others.")
     file = request.prompts or info.prompts
     with open_verifier(prompts, file, run_code=request.run_code) as check:
         count = _counter(2 * len(prompts), steps)
@@ -65,7 +70,8 @@ def compare(request: Compare) -> int:
             curves[name] = frontier(engine, prompts, check, config)
     data = {
         "run": run.name,
-        "update": tuned_update(run),
+        # Of what was measured: a run that still trains may have a better one by now.
+        "update": int((tuned_at.adapter or tuned_at.folder.path).name),
         "model": info.model,
         "device": str(base.device),
         "n": len(prompts),
@@ -78,7 +84,7 @@ def compare(request: Compare) -> int:
         },
         "items": _items(prompts, compared),
     }
-    print(json.dumps(data) if request.as_json else _table(data))
+    print(json.dumps(data) if request.as_json else printable(_table(data)))
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from app.commands.check_prompts import fitting
 from app.commands.running import CommandError
 from app.commands.steps import Steps
 from app.consent import open_verifier
@@ -51,7 +52,10 @@ def dry_step(request: DryStep, prompts: "Sequence[Prompt]") -> int:
     engine = Engine.load(request.folder.path, device=request.device, activations="bf16")
     if (on_card := _free_on_card(engine)) is not None:
         free = on_card
-    training, held = split(prompts, request.config.held_out, request.config.seed)
+    training, held = (
+        fitting(engine, part)
+        for part in split(prompts, request.config.held_out, request.config.seed)
+    )
     with open_verifier(prompts, request.file, run_code=request.run_code) as verifier:
         trainer = Trainer(engine, training, verifier, request.config)
         steps.tell("one update")

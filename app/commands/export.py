@@ -3,6 +3,7 @@ which may be quantised on the way."""
 
 import contextlib
 import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -13,7 +14,9 @@ from app.commands.finetune import check_unchanged
 from app.commands.running import CommandError
 from app.commands.steps import Steps
 from app.runs import find_run
-from finetune.runs import RunFolder, whole_folder
+from app.text import printable
+from finetune.files import whole_folder
+from finetune.runs import RunFolder
 
 _NOT_EXPORTED = ("check.json",)
 MERGED_ERROR = 0.02
@@ -40,10 +43,12 @@ def export(request: Export) -> int:
         raise CommandError("Only a whole model can be quantised; add --merge.")
     best = run.best()
     if best is None:
-        raise CommandError(f"{run.name} has no checkpoint yet; wait for its first check.")
-    target = Path(destination)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CommandError(f"{destination} is there already and not empty; name another folder.")
+        raise CommandError(f"The run {run.name} has no checkpoint yet; wait for its first check.")
+    target = Path(destination).resolve()
+    part = target.with_name(target.name + ".part")  # where it is written first
+    for place, taken in ((destination, _is_taken(target)), (str(part), _is_taken(part))):
+        if taken:
+            raise CommandError(f"There is something at {place} already; name another folder.")
     steps = Steps(request.progress)
     if request.quantize:
         # Its table is for people; where programs read, it goes to stderr.
@@ -54,14 +59,20 @@ def export(request: Export) -> int:
         _merge(run, best, target, steps)
     else:
         _copy(best, target)
-    option = f"--model {destination}" if request.merge or whole else f"--adapter {destination}"
-    told = f"{destination} holds update {int(best.name)} of {run.name}; use it with {option}"
-    print(json.dumps({"folder": destination, "told": told}) if request.as_json else told)
+    option = "--model" if request.merge or whole else "--adapter"
+    told = f"{destination} holds update {int(best.name)} of {run.name}; use it with {option} "
+    told += shlex.quote(destination)
+    print(json.dumps({"folder": destination, "told": told}) if request.as_json else printable(told))
     return 0
 
 
+def _is_taken(path: Path) -> bool:
+    """Whether writing a folder at `path` would take the place of something."""
+    return path.exists() and (not path.is_dir() or any(path.iterdir()))
+
+
 def _copy(best: Path, target: Path) -> None:
-    with whole_folder(target.absolute()) as folder:
+    with whole_folder(target) as folder:
         for file in best.iterdir():
             if file.name not in _NOT_EXPORTED:
                 shutil.copy(file, folder / file.name)
@@ -71,8 +82,8 @@ def _merge_and_quantise(run: RunFolder, best: Path, target: Path, steps: Steps) 
     """The whole model in NVFP4. Its bf16 form lies beside it meanwhile, and is removed."""
     from app.commands.quantize import Quantization, quantize
 
-    target.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.absolute().parent) as beside:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as beside:
         whole = Path(beside) / "whole"
         if run.info().config.train == "full":
             _copy(best, whole)
@@ -95,7 +106,7 @@ def _merge(run: RunFolder, adapter: Path, target: Path, steps: Steps) -> None:
     engine = Engine.load(base, device="cpu", adapter=adapter)
     ids = torch.arange(min(256, engine.config.vocab_size // 2))
     before = engine.logits(ids)
-    with whole_folder(target.absolute()) as folder:
+    with whole_folder(target) as folder:
         save_merged(engine, base, folder)
         steps.tell("checking the merged model")
         after = Engine.load(folder, device="cpu").logits(ids)

@@ -2,6 +2,9 @@
 
 import json
 import os
+import shlex
+import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.child import cli_command
-from app.commands.check_prompts import read, warn
+from app.commands.check_prompts import fitting, read, warn
 from app.commands.progress import Progress, summary
-from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks, say
+from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks
 from app.consent import may_run, open_verifier
 from app.models import resolve_model
 from app.paths import paths
-from app.runs import LOG, find_run
+from app.runs import LOG, called, find_run
+from app.text import printable
 from engine.config import ModelConfig
 from engine.machine.memory_plan import parameters
 from engine.machine.room import quantised_in
@@ -25,7 +29,6 @@ from finetune.config import FinetuneConfig, Train, recipe, usual_train
 from finetune.runs import RunError, RunFolder, RunInfo
 
 if TYPE_CHECKING:
-    from engine.generate import Engine
     from finetune.prompts import Prompt
     from finetune.session import Session
 
@@ -64,10 +67,35 @@ def finetune(request: Finetune) -> int:
         return try_step(request)
     if (request.prompts is None) == (request.resume is None):
         raise CommandError("Name a file of prompts, or a run to go on with (--resume RUN).")
-    run = find_run(request.resume) if request.resume is not None else new_run(request)
+    run = new_run(request) if request.resume is None else ended_run(request)
     if request.detach:
         return detach(run, request)
-    return train(run, request)
+    try:
+        return train(run, request)
+    except BaseException:
+        _drop_unbegun(run, request)
+        raise
+
+
+def _drop_unbegun(run: RunFolder, request: Finetune) -> None:
+    """Away with a new run that could not begin: it would stand among the others for ever."""
+    if request.resume is None and run.status().state == "new":
+        shutil.rmtree(run.path, ignore_errors=True)
+
+
+def ended_run(request: Finetune) -> RunFolder:
+    """The run to go on with. Raises CommandError for one that trains, or that is to be changed."""
+    assert request.resume is not None
+    run = find_run(request.resume)
+    status = run.status()
+    if status.alive:
+        raise CommandError(f"The run {run.name} is already running (pid {status.pid}).")
+    if request.changes or request.out is not None:
+        raise CommandError(
+            f"The run {run.name} goes on in its folder, with the recipe that it began with: leave "
+            "out --updates, --seed, --lr and --out, or begin a new run."
+        )
+    return run
 
 
 def new_run(request: Finetune) -> RunFolder:
@@ -84,7 +112,7 @@ def new_run(request: Finetune) -> RunFolder:
         )
     config = run_config(request, folder.path, len(found))
     _, held = split(found, config.held_out, config.seed)
-    path = Path(request.out) if request.out else free_name(Path(request.prompts).stem)
+    path = Path(request.out) if request.out else free_name(printable(Path(request.prompts).stem))
     info = RunInfo(
         name=path.name,
         model=folder.name,
@@ -94,13 +122,13 @@ def new_run(request: Finetune) -> RunFolder:
         config=config,
         held_out=tuple(prompt.id for prompt in held),
     )
-    return RunFolder.create(path, info, Path(request.prompts).read_text(encoding="utf-8"))
+    return RunFolder.create(path, info, Path(request.prompts).read_bytes())
 
 
 def usable_prompts(path: str) -> "tuple[Prompt, ...]":
     """The prompts of a file; what is wrong with others goes to stderr."""
     found = read(path)
-    warn(found)
+    warn(found.problems)
     if len(found.prompts) < 2:
         raise CommandError(f"{path} has {len(found.prompts)} usable prompts; give at least two.")
     return found.prompts
@@ -159,7 +187,7 @@ def opened(
     info = run.info()
     check_unchanged(run)
     engine = Engine.load(info.base, device=request.device, activations="bf16")
-    prompts = _fitting(engine, read_prompts(run.prompts).prompts)
+    prompts = fitting(engine, read_prompts(run.prompts).prompts)
     held = [prompt for prompt in prompts if prompt.id in info.held_out]
     training = [prompt for prompt in prompts if prompt.id not in info.held_out]
     with open_verifier(prompts, info.prompts, run_code=request.run_code) as verifier:
@@ -181,22 +209,12 @@ def check_unchanged(run: RunFolder) -> None:
         )
 
 
-def _fitting(engine: "Engine", prompts: "tuple[Prompt, ...]") -> "list[Prompt]":
-    """The prompts that leave room for a block of answer; of the others stderr is told."""
-    assert engine.tokenizer is not None
-    most = engine.context_length - engine.block_length
-    lengths = [len(engine.tokenizer.encode_chat(list(prompt.messages))) for prompt in prompts]
-    long = [prompt.line for prompt, length in zip(prompts, lengths, strict=True) if length > most]
-    if long:
-        say(f"{len(long)} prompts are longer than {most:,} tokens and are left out: lines {long}")
-    return [p for p, length in zip(prompts, lengths, strict=True) if length <= most]
-
-
 def detach(run: RunFolder, request: Finetune) -> int:
     """Start a process of its own that goes on with the run, and see it begin."""
     options = ["--device", request.device, *(["--run-code"] if request.run_code else [])]
     command = cli_command("finetune", "--resume", str(run.path.resolve()), *options)
     with (run.path / LOG).open("ab") as log:
+        before = log.tell()
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -208,17 +226,30 @@ def detach(run: RunFolder, request: Finetune) -> int:
             env={**os.environ, "PYTHONFAULTHANDLER": "1"},
         )
     end = time.monotonic() + DETACH_SECONDS
-    while time.monotonic() < end and process.poll() is None and not run.status().alive:
+    while time.monotonic() < end and process.poll() is None and run.status().pid != process.pid:
         time.sleep(0.05)
     if process.poll() not in (None, 0):
-        last = (run.path / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
-        raise CommandError(last[-1] if last else f"The run {run.name} ended at once.")
+        words = _last_words(run, before, process.returncode)
+        _drop_unbegun(run, request)
+        raise CommandError(words)
     if request.as_json:
         print(json.dumps({**summary(run), "pid": process.pid}))
-    else:
-        print(f"{run.name} trains in the background (pid {process.pid}).")
-        print(f"see:   orl-chat runs\nstop:  orl-chat runs stop {run.name}")
+        return 0
+    name = shlex.quote(called(run))
+    look = "orl-chat runs" if name == shlex.quote(run.name) else str(run.path.absolute() / LOG)
+    told = [f"{run.name} trains in the background (pid {process.pid}).", f"see:   {look}"]
+    print(printable("\n".join([*told, f"stop:  orl-chat runs stop {name}"])))
     return 0
+
+
+def _last_words(run: RunFolder, before: int, code: int) -> str:
+    """Why a process that wrote into the log from byte `before` on could not go on with the run."""
+    if code < 0:
+        return f"The process of the run {run.name} was ended by {signal.Signals(-code).name}."
+    with (run.path / LOG).open("rb") as log:
+        log.seek(before)
+        lines = log.read().decode("utf-8", "replace").splitlines()
+    return lines[-1] if lines else f"The run {run.name} ended at once."
 
 
 def try_step(request: Finetune) -> int:

@@ -1,14 +1,16 @@
 """How a run is told in a shell: a line an update, a line a check, alarms, and what came of it."""
 
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.commands.running import say
-from app.runs import seen_status
+from app.runs import called, seen_status
+from app.text import printable
 from finetune.checks import best_check
-from finetune.runs import RunFolder
+from finetune.runs import RunError, RunFolder
 
 
 class Progress:
@@ -44,9 +46,11 @@ class Progress:
             self._line(f"! {event['text']}")
 
     def _update(self, event: dict[str, Any]) -> None:
+        loss = event["prediction"]  # None: it was not a number, which the run copes with
         text = (
             f"update {event['done']}/{self._updates}  passed {event['kept']}/{event['answers']}  "
-            f"tokens a step {event['tpf_steps']:.2f}  loss {event['prediction']:.3f}  "
+            f"tokens a step {event['tpf_steps']:.2f}  "
+            f"loss {'not a number' if loss is None else f'{loss:.3f}'}  "
             f"{self._left(event['done'])} left"
         )
         if sys.stderr.isatty():
@@ -79,9 +83,9 @@ class Progress:
             lines += [
                 f"held out, at the start:  {_figures(start)}",
                 f"held out, the best:      {_figures(best)} (update {best['done']})",
-                f'use it:  orl-chat ask --adapter {data["name"]} "..."',
+                f'use it:  orl-chat ask --adapter {shlex.quote(called(self._run))} "..."',
             ]
-        return "\n".join(line.rstrip() for line in lines)
+        return printable("\n".join(line.rstrip() for line in lines))
 
 
 def check_line(event: dict[str, Any]) -> str:
@@ -90,7 +94,16 @@ def check_line(event: dict[str, Any]) -> str:
 
 
 def summary(run: RunFolder) -> dict[str, Any]:
-    """A run in one object, as --json prints it."""
+    """A run in one object, as --json prints it. Raises RunError for one that is damaged."""
+    try:
+        return _summary(run)
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+        raise RunError(
+            f"The events of {run.path} are damaged ({type(error).__name__}: {error})."
+        ) from error
+
+
+def _summary(run: RunFolder) -> dict[str, Any]:
     status, info = seen_status(run), run.info()
     checks, updates, alarms = (_whole(run.events(), kind) for kind in ("check", "update", "alarm"))
     best = run.best()

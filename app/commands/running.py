@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -46,6 +47,13 @@ def prepare_streams() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
+
+
+def quiet_python() -> None:
+    """The interpreter's remarks, on a pattern or a test in a file of prompts for one, are not for
+    the user's terminal, except where they are asked for."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
 
 
 def say(text: str) -> None:

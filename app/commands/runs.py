@@ -7,6 +7,7 @@ from app.commands.progress import summary
 from app.commands.running import CommandError, say
 from app.paths import paths
 from app.runs import every_run, find_run
+from app.text import printable
 from finetune.runs import Request, RunError
 
 
@@ -23,7 +24,7 @@ def list_runs(*, as_json: bool = False) -> int:
     elif not rows:
         print(f"There are no runs in {paths().runs}; begin one: orl-chat finetune PROMPTS.jsonl")
     for row in [] if as_json else rows:
-        print(_line(row))
+        print(printable(_line(row)))
     return 0
 
 
@@ -34,7 +35,8 @@ def ask_run(action: str, name: str) -> int:
         raise CommandError(f"runs takes pause, continue, save or stop, got {action!r}.")
     run = find_run(name)
     run.request(words[action])
-    print(f"{run.name} was asked to {action}; it obeys after the update in progress.")
+    told = f"{run.name} was asked to {action}; it obeys after the update in progress."
+    print(printable(told))
     return 0
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.commands.ask import load_engine
-from app.commands.check_prompts import read, warn
+from app.commands.check_prompts import fitting, read, warn
 from app.commands.running import INTERRUPTED, CommandError, ctrl_c_asks, say
 from app.commands.steps import Steps
 from app.consent import open_verifier
@@ -54,6 +54,9 @@ def test(request: Test) -> int:
     with open_verifier(prompts, request.path, run_code=request.run_code) as verifier:
         folder = resolve_model(request.model)
         engine = load_engine(folder, request.device, request.adapter)
+        prompts = fitting(engine, prompts)
+        if not prompts:
+            raise CommandError("Each of these prompts is too long for the model; shorten them.")
         from finetune.trial import try_prompts
 
         with ctrl_c_asks() as asked:
@@ -74,7 +77,7 @@ def _chosen(request: Test) -> "list[Prompt]":
     from finetune.prompts import split
 
     found = read(request.path)
-    warn(found)
+    warn(found.problems)
     if not found.prompts:
         raise CommandError(f"{request.path} has no prompt that can be used.")
     if request.n is None or request.n >= len(found.prompts):
@@ -140,7 +143,7 @@ def _as_json(conditions: dict[str, str], trial: "Trial") -> str:
         for attempt in trial.attempts
     ]
     figures = {**conditions, **_figures(trial), "advice": trial.advice()}
-    return json.dumps({**figures, "attempts": attempts}, ensure_ascii=False)
+    return json.dumps({**figures, "attempts": attempts})
 
 
 def _as_text(trial: "Trial", k: int) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 from app.text import printable
 
 NOTHING = "\u2013"
+HUGE = 1e15
+"""No figure is as large: a file that says so, or that something is infinite, is damaged."""
 
 DEFINITIONS: tuple[tuple[str, str], ...] = (
     (
@@ -164,6 +166,8 @@ def _figures(stats: Mapping[str, Any]) -> list[str]:
 
 
 def number(stats: Mapping[str, Any], name: str) -> float | None:
-    """`stats[name]` where that is a number, else None."""
+    """`stats[name]` where that is a number that can be reckoned with, else None."""
     value = stats.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if abs(value) < HUGE else None

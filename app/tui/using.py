@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from app.models import resolve_model
-from app.paths import paths
 from app.run_watch import RunWatch
+from app.runs import called
 from engine.config import CheckpointError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def is_used(program: "OrlChat", watch: RunWatch) -> bool:
     """Whether the chat answers with this run."""
-    return program.link.adapter == _called(watch)
+    return program.link.adapter == called(watch.run)
 
 
 def use(program: "OrlChat", watch: RunWatch) -> str | None:
@@ -29,16 +29,10 @@ def use(program: "OrlChat", watch: RunWatch) -> str | None:
             model = info.base
     except (CheckpointError, OSError):
         model = info.base
-    program.models.choose(model, adapter=_called(watch), keep=False)
+    program.models.choose(model, adapter=called(watch.run), keep=False)
     return None
 
 
 def leave(program: "OrlChat") -> None:
     """Load the base without what was trained, and go to the chat."""
     program.models.choose(program.link.model, keep=False)
-
-
-def _called(watch: RunWatch) -> str:
-    """The run's name where it lies in the usual place, else its folder."""
-    usual = watch.run.path.parent == paths().runs
-    return watch.name if usual else str(watch.run.path)

@@ -1,14 +1,37 @@
-"""Writing a safetensors file tensor by tensor, in any order, without holding it in memory."""
+"""Writing safetensors files: at once, or tensor by tensor in any order without holding them in
+memory."""
 
 import json
 import os
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.checkpoint.tensor_file import TORCH_DTYPES, TensorInfo, Tensors, memory_of
+
+_REFUSED = re.compile(r"\(os error (\d+)\)")
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write `tensors` into the file at `path`.
+
+    Raises OSError: the library has an error of its own for a disk that is full, which nobody who
+    handles files would know.
+    """
+    try:
+        save_file(dict(tensors), path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        refused = _REFUSED.search(str(error))
+        if refused is None:
+            raise
+        number = int(refused[1])
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 class TensorWriter:

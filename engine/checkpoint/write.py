@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.checkpoint.names import model_tensors, places
+from engine.checkpoint.tensor_writer import save_tensors
 from engine.config import ModelConfig
 from engine.model.lora import lora_parameters
 from engine.model.quantised import packed_modules
@@ -50,7 +50,7 @@ def save_checkpoint(
         name: _as_stored(name, place.view(tensors), dtype) for name, place in places(model).items()
     }
     temporary = folder / "model.safetensors.part"
-    save_file(on_disk, temporary, metadata={"format": "pt"})
+    save_tensors(on_disk, temporary)
     os.replace(temporary, folder / "model.safetensors")
     residual = model.residual if model.residual_adapter is not None else None
     numbers = replace(model.config, residual=residual)

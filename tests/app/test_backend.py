@@ -171,6 +171,8 @@ def test_failed_loads() -> None:
         "The operating system reports: No space left on device."
     )
     assert explain(OSError(13, "Denied", "/a"), loading=True).message == "/a: Denied."
+    copied = OSError(28, "No space left on device", "/from", None, "/to")
+    assert explain(copied, loading=True).message == "/to: No space left on device."
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
 """`orl-chat finetune` and what comes after it, from the shell, on the demo model."""
 
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.cli import run
+from app.runs import LOG
 from engine.config import read_json
+from tests.app.training import make_run, trainer
 
 Cli = Any
 
@@ -81,6 +85,14 @@ def test_exports(cli: Cli, prompts: Path, tmp_path: Path) -> None:
     code, out, _ = cli("export", trained, tmp_path / "adapter")
     assert (code, (tmp_path / "adapter" / "adapter_config.json").is_file()) == (0, True)
     assert f"--adapter {tmp_path / 'adapter'}" in out
+    mine = tmp_path / "mine.part"
+    mine.mkdir()
+    (mine / "notes").write_text("dear")
+    for taken in (tmp_path / "adapter", tmp_path / "mine", mine / "notes"):
+        code, _, err = cli("export", trained, taken)
+        assert (code, "There is something at" in err) == (1, True)
+    assert (mine / "notes").read_text() == "dear"
+    shutil.rmtree(mine)
     code, _, err = cli("export", trained, tmp_path / "packed", "--quantize")
     assert code == 1
     assert "add --merge" in err
@@ -127,6 +139,65 @@ def test_one_update_is_measured_and_forgotten(cli: Cli, prompts: Path, home: Pat
     assert told["total_seconds"] >= 30 * update > 0
     assert told["peak_bytes"] > 0 < told["disk_bytes"]
     assert not (home / "data" / "runs").exists()
+
+
+def test_a_run_that_trains_is_not_gone_on_with(cli: Cli) -> None:
+    run = make_run()
+    with trainer(run) as process:
+        for option in ([], ["--detach"]):
+            code, out, err = cli("finetune", "--resume", "sums", *option)
+            assert (code, out) == (1, "")
+            assert f"already running (pid {process.pid})" in err
+    code, _, err = cli("finetune", "--resume", "sums", "--updates", "50")
+    assert (code, "begin a new run" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import sys; sys.exit('The disk is full.')", "The disk is full."),
+        ("import os; os.kill(os.getpid(), 9)", "ended by SIGKILL"),
+        ("import sys; sys.exit(1)", "ended at once"),
+    ],
+)
+def test_a_detached_run_that_fails_says_why(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, code: str, words: str
+) -> None:
+    run = make_run()
+    (run.path / LOG).write_text("old words\n")
+    command = [sys.executable, "-c", code]
+    monkeypatch.setattr("app.commands.finetune.cli_command", lambda *arguments: command)
+    exit_code, out, err = cli("finetune", "--resume", run.path, "--detach")
+    assert (exit_code, out, words in err) == (1, "", True)
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_a_run_that_cannot_begin_is_none(
+    cli: Cli, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detach: bool
+) -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('Device must be auto.')"]
+    monkeypatch.setattr("app.commands.finetune.cli_command", lambda *arguments: command)
+    arguments = ("--model", "demo", "--device", "nowhere", "--out", tmp_path / "run")
+    code, _, err = cli("finetune", prompts, *arguments, *(["--detach"] if detach else []))
+    assert (code, "Device must be auto" in err) == (1, True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_prompt_that_is_too_long_is_left_out(
+    cli: Cli, prompts: Path, trained: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.jsonl"
+    row = {"prompt": "word " * 3000, "answer": "1", "verify": "number"}
+    path.write_text("\n".join([*prompts.read_text().splitlines()[:2], json.dumps(row)]))
+    words = "line 3 is too long for this model"
+    options = ("--device", "cpu", "--json")
+    code, out, err = cli("compare", trained, "--prompts", path, *options)
+    assert (code, json.loads(out)["n"], words in err) == (0, 2, True)
+    code, out, err = cli("prompts", "test", path, "--model", "demo", "--k", "1", *options)
+    assert (code, json.loads(out)["answers"], words in err) == (0, 2, True)
+    path.write_text(json.dumps(row) + "\n")
+    code, _, err = cli("compare", trained, "--prompts", path, "--device", "cpu")
+    assert (code, "give at least two" in err) == (1, True)
 
 
 @pytest.mark.parametrize(

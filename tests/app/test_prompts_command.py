@@ -1,6 +1,8 @@
 """`orl-chat prompts`: check, test and make from the shell, and the question before code is run."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from app.settings import SettingsFile
 from finetune.isolation import Isolation
 from finetune.prompts import read_prompts
 
+ROOT = Path(__file__).parents[2]
 GOOD = {"prompt": "What is 2 + 2?", "answer": "4", "verify": "number"}
 CODE = {"prompt": "Write f.", "verify": {"kind": "python", "tests": "f"}, "answer": "f = 1"}
 
@@ -35,6 +38,26 @@ def file(tmp_path: Path) -> Any:
         return str(path)
 
     return write
+
+
+def test_nothing_of_a_file_can_steer_the_terminal(cli: Any, file: Any) -> None:
+    c1 = "\x9b2J"  # an escape sequence in eight bits, which JSON need not escape
+    path = file({**GOOD, "prompt": f"What is 2 + 2?{c1}"})
+    for option in ([], ["--json"], ["--show"]):
+        code, out, err = cli("prompts", "test", path, "--model", "demo", "--k", "1", *option)
+        assert (code, "\x9b" in out + err) == (0, False)
+        assert "What is 2 + 2?" in out + err
+
+
+def test_python_s_remarks_on_a_file_are_not_shown(file: Any) -> None:
+    tests = {"kind": "python", "tests": "assert 1 is 1"}
+    path = file(
+        {"prompt": "a", "verify": tests}, {**GOOD, "verify": {"kind": "regex", "pattern": "[[4]"}}
+    )
+    command = [sys.executable, "-m", "app.cli", "prompts", "check", path, "--model", "demo"]
+    done = subprocess.run([*command, "--run-code"], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert "usable prompts" in done.stdout
 
 
 # --- check --------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
 """Runs from outside: what became of them, what can be done, and their events read as they come."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from app.commands.progress import summary
+from app.commands.progress import Progress, summary
 from app.commands.runs import list_runs
 from app.run_watch import RunWatch, best_checks
 from app.runs import LOG, can_resume, delete_run, every_run, seen_status
@@ -79,6 +80,46 @@ def test_deleting(tmp_path: Path) -> None:
     delete_run(run)
     assert [found.name for found in every_run()] == [other.name]
     assert [path.name for path in other.path.parent.iterdir()] == ["two"]
+
+
+def test_what_a_deletion_that_was_cut_short_left_is_no_run() -> None:
+    run = make_run("one")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.runs.shutil.rmtree", lambda path, ignore_errors=False: None)
+        delete_run(run)
+    assert every_run() == []
+    delete_run(make_run("one"))
+    assert list(run.path.parent.iterdir()) == []
+
+
+def test_a_name_that_steers_the_terminal_or_needs_quotes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run, elsewhere = make_run("a\x1b[2J b"), make_run("my run", folder=tmp_path)
+    add(run, check(0, 5, 8.0))
+    add(elsewhere, check(0, 5, 8.0))
+    assert list_runs() == 0
+    out = capsys.readouterr().out + Progress(run).closing() + Progress(elsewhere).closing()
+    assert "\x1b" not in out
+    assert f"--adapter '{tmp_path}/my run' " in out, "its name alone would not be found"
+
+
+def test_a_run_with_damaged_figures_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    good, odd, other = make_run("good"), make_run("odd"), make_run("other")
+    add(odd, {**check(0, 5, 8.0), "passes": 5}, {**check(0, 5, 8.0), "interval": "?"})
+    data = json.loads((other.path / "run.json").read_text())
+    (other.path / "run.json").write_text(json.dumps({**data, "base": 5}))
+    assert list_runs() == 0
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines()] == [good.name]
+    assert [str(run.path) in line for run, line in zip((odd, other), err.splitlines(), strict=True)]
+    assert err.count(" are damaged (") == err.count(" is damaged (") == 1
+
+
+def test_a_loss_that_was_no_number_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(make_run())
+    progress.tell(update(10, prediction=None, grad_norm=None, skipped=True))
+    assert "loss not a number" in capsys.readouterr().err
 
 
 def test_events_are_read_as_they_come() -> None:

@@ -22,7 +22,7 @@ def make_run(name: str = "sums", *, updates: int = 20, folder: Path | None = Non
     """A run that was not begun, in its usual place."""
     info = RunInfo(name, "demo", "/nowhere", "0", "", FinetuneConfig(updates=updates), ())
     path = (folder or paths().runs) / name
-    return RunFolder.create(path, info, json.dumps(ASKED) + "\n")
+    return RunFolder.create(path, info, json.dumps(ASKED).encode() + b"\n")
 
 
 def update(done: int, **changes: Any) -> dict[str, Any]:

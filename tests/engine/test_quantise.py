@@ -1,6 +1,7 @@
 """Writing NVFP4: what is packed, in whose bytes, with what report, and going on after a stop."""
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from engine.checkpoint.load import load_model, read_headers
 from engine.checkpoint.nvfp4 import Style, dequantize, quantize
 from engine.checkpoint.nvfp4_files import is_packed, kind_of, packed_names, partner, written
 from engine.checkpoint.quantise import Quantiser
-from engine.checkpoint.tensor_writer import TensorWriter
+from engine.checkpoint.tensor_writer import TensorWriter, save_tensors
 from engine.config import CheckpointError
 from engine.generate import Engine
 from engine.model.quantised import packed_modules
@@ -251,6 +252,19 @@ class TestRefused:
         change(source, model_type="llama")
         with pytest.raises(CheckpointError, match="'llama'"):
             Quantiser(source, tmp_path / "target")
+
+
+def test_a_file_that_the_system_refuses_is_the_systems_error(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            save_tensors({"t": torch.zeros(1 << 16)}, tmp_path / "x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.filename == str(tmp_path / "x")
+    save_tensors({"t": torch.arange(3)}, tmp_path / "x")
+    assert load_file(tmp_path / "x")["t"].tolist() == [0, 1, 2]
 
 
 class TestTensorWriter:

@@ -18,6 +18,12 @@ def write(path: Path, *rows: object) -> Path:
     return path
 
 
+def nested(depth: int) -> str:
+    """A row whose schema is as deep as that."""
+    schema = '{"not": ' * depth + "true" + "}" * depth
+    return '{"prompt": "p", "verify": {"kind": "json", "schema": ' + schema + "}}"
+
+
 def numbered(n: int) -> list[dict[str, Any]]:
     return [{"prompt": f"What is {i} + 1?", "answer": i + 1, "verify": "number"} for i in range(n)]
 
@@ -99,6 +105,9 @@ def test_bom_line_ends_and_blank_lines(tmp_path: Path) -> None:
         ({**GOOD, "verify": {"kind": "choice", "choices": ["A"]}}, "at least two"),
         ({"prompt": "p", "verify": "json"}, "neither an `answer` nor a `schema`"),
         ({"prompt": "p", "verify": {"kind": "json", "schema": {"type": 7}}}, "no JSON schema"),
+        ({"prompt": "p", "verify": {"kind": "json", "schema": {"$schema": []}}}, "no JSON schema"),
+        (nested(500), "too deeply"),
+        ({**GOOD, "verify": {"kind": "number", "tolerance": 10**400}}, "no number from 0"),
         ({"prompt": "p", "verify": "python"}, "has no `tests`"),
         ({"prompt": "p", "verify": {"kind": "python", "tests": "def"}}, "is no Python"),
         ({"prompt": "p", "verify": {"kind": "a:b", "seconds": 0}}, "no number from 0 to 600"),

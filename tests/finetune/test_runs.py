@@ -1,7 +1,9 @@
 """The run folder: what is read back, and what is refused in words."""
 
+import errno
 import json
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from finetune.alarms import alarms
 from finetune.checks import best_check, should_end
 from finetune.config import FinetuneConfig
 from finetune.evaluate import Comparison, Evaluation, not_worse
-from finetune.runs import RunError, RunFolder, RunInfo, Status, own_status, whole_folder, write_json
+from finetune.files import whole_folder, write_json
+from finetune.intervals import paired_change
+from finetune.runs import RunError, RunFolder, RunInfo, Status, own_status
 from tests.finetune.test_evaluate import result
 from tests.finetune.tiny import tiny_config
 
@@ -18,7 +22,7 @@ from tests.finetune.tiny import tiny_config
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     info = RunInfo("run", "demo", "/base", "abc", "/p.jsonl", tiny_config(), ("1",))
-    return RunFolder.create(tmp_path / "run", info, '{"prompt": "x"}\n')
+    return RunFolder.create(tmp_path / "run", info, b'{"prompt": "x"}\n')
 
 
 def test_what_is_written_is_read(run: RunFolder) -> None:
@@ -33,7 +37,7 @@ def test_what_is_written_is_read(run: RunFolder) -> None:
 
 def test_a_folder_that_is_not_empty_is_not_taken(run: RunFolder) -> None:
     with pytest.raises(RunError, match="--resume"):
-        RunFolder.create(run.path, run.info(), "")
+        RunFolder.create(run.path, run.info(), b"")
 
 
 def test_a_newer_version_s_run_is_refused_in_words(run: RunFolder) -> None:
@@ -61,15 +65,50 @@ def test_a_run_whose_process_is_gone_was_interrupted(run: RunFolder) -> None:
 
 
 def test_requests_are_taken_once_and_only_known_words(run: RunFolder) -> None:
-    assert run.take_request() is None
+    assert run.take_requests() == ()
     with pytest.raises(RunError, match="is not running"):
         run.request("stop")
     run.write_status(own_status(state="running"))
-    run.request("pause")
-    assert run.take_request() == "pause"
-    assert run.take_request() is None
-    (run.path / "request").write_text("explode")
-    assert run.take_request() is None
+    run.request("stop")
+    run.request("save")  # takes nothing back
+    assert run.take_requests() == ("stop", "save")
+    assert run.take_requests() == ()
+    (run.path / "request").write_bytes(b"explode\n\xff\n")
+    assert run.take_requests() == ()
+    assert not list(run.path.glob("request*"))
+
+
+def test_a_run_that_cannot_be_made_leaves_nothing(run: RunFolder, tmp_path: Path) -> None:
+    target = tmp_path / "new"
+    target.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("finetune.runs.write_json", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            RunFolder.create(target, run.info(), b"x\n")
+    assert not target.exists()
+    RunFolder.create(target, run.info(), b"\xe4\r\n")
+    assert RunFolder(target).prompts.read_bytes() == b"\xe4\r\n"
+
+
+def no_room(*arguments: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"\xff\x00", b"[]", b"{}", b'{"pid": "7", "state": "running"}', b'{"update": null}',
+     b'{"best": "x"}', b'{"pid": []}', b'{"started": {}}', b'{"pid": -1, "state": "running"}',
+     b'{"updates": 1e9}', b'{"state": "sleeping"}', b'{"message": 7}', b'{"new": 1}', b"[" * 9999],
+)  # fmt: skip
+def test_a_damaged_status_or_events_are_none(run: RunFolder, damage: bytes) -> None:
+    (run.path / "status.json").write_bytes(damage)
+    assert run.status() == Status()
+    run.add_event({"kind": "update", "done": 1})
+    with (run.path / "events.jsonl").open("ab") as file:
+        file.write(damage + b'\n{"kind": "check", "done": "soon"}\n')
+    assert [event["kind"] for event in run.events()] == ["update"]
+    run.keep_events(1)
+    assert len((run.path / "events.jsonl").read_bytes().splitlines()) == 1
 
 
 def test_events_beyond_the_state_are_dropped(run: RunFolder) -> None:
@@ -150,8 +189,21 @@ def test_before_and_after() -> None:
     assert compared.broken == ()
     gained, low, high = compared.change
     assert gained == 0.5
-    assert low < 0.5 < high
+    assert low < 0.5 < high < 1
     assert compared.speedup == pytest.approx(2.0)
+
+
+def test_the_interval_of_a_change_holds_the_truth() -> None:
+    gained, low, high = paired_change(0, 0, 16)
+    assert (gained, low) == (0, -high)
+    assert 0.1 < high < 0.12, "no change in 16 prompts does not prove that there is none"
+    assert paired_change(4, 0, 4)[2] == 1, "nothing gains more than all"
+    held, tries, rng = 0, 1000, random.Random(3)
+    for _ in range(tries):
+        drawn = rng.choices(("fixed", "broken", "same"), (0.02, 0.05, 0.93), k=40)
+        _, low, high = paired_change(drawn.count("fixed"), drawn.count("broken"), 40)
+        held += low <= -0.03 <= high
+    assert held >= 0.95 * tries
 
 
 # --- alarms ---------------------------------------------------------------------------------------
@@ -169,6 +221,16 @@ def test_no_alarm_in_a_run_that_goes_well() -> None:
     assert alarms([]) == {}
 
 
+def test_chance_is_no_overfitting() -> None:
+    falls = [check(10, "111000", 3.1), check(20, "110000", 3.2)]
+    for last, ends in ((6, falls), (9, [falls[0], check(20, "111100", 3.2)])):
+        first, rest = (
+            [update(n, kept=kept) for n in range(at, at + 10)] for at, kept in ((0, 5), (10, last))
+        )
+        events = [check(0, "111110", 3.0), *first, ends[0], *rest, ends[1]]
+        assert alarms(events) == {}, "60 of 100 after 50, or one of six prompts, says nothing"
+
+
 def test_alarms_in_words() -> None:
     well = [update(n) for n in range(20)]
     cases = {
@@ -177,8 +239,9 @@ def test_alarms_in_words() -> None:
         "length": [*well, *(update(n, tokens=150) for n in range(20, 30))],
         "not finite": [*well, update(20, skipped=True)],
         "overfitting": [
-            check(0, "1110", 3.0), *(update(n, kept=5) for n in range(10)), check(10, "1100", 3.1),
-            *(update(n, kept=9) for n in range(10, 20)), check(20, "1000", 3.2),
+            check(0, "111110", 3.0), *(update(n, kept=5) for n in range(10)),
+            check(10, "111000", 3.1), *(update(n, kept=9) for n in range(10, 20)),
+            check(20, "110000", 3.2),
         ],
         "speed for accuracy": [check(0, "1" * 30, 3.0), check(10, "1" * 20 + "0" * 10, 5.0)],
     }  # fmt: skip

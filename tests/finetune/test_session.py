@@ -1,6 +1,5 @@
 """A run from beginning to end, its interruptions, and what goes wrong on the way."""
 
-import errno
 import json
 import os
 import random
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.checkpoint.load import load_model
@@ -150,6 +150,24 @@ def test_a_state_cut_short_is_passed_over(done: RunFolder, tiny_checkpoint: Path
     assert [e["done"] for e in done.events() if e["kind"] == "update"] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("damage", ["", "{}", "null", '{"done": "x", "row_tokens": 1}', None])
+def test_without_any_whole_state_nothing_is_thrown_away(
+    done: RunFolder, tiny_checkpoint: Path, damage: str | None
+) -> None:
+    before, events = done.status(), done.events()
+    for state in done.states():
+        if damage is None:
+            shutil.rmtree(state)
+        else:
+            (state / "state.json").write_text(damage)
+    with pytest.raises(RunError, match="No state of the run done can be read"):
+        session(done, tiny_checkpoint).go()
+    status = done.status()
+    assert (status.state, status.update, status.best) == ("failed", 4, before.best)
+    assert done.events() == events
+    assert len(done.checkpoints()) == 3
+
+
 def forked(run: RunFolder, checkpoint: Path) -> int:
     """Train in a process of its own; its pid."""
     pid = os.fork()
@@ -165,7 +183,7 @@ def forked(run: RunFolder, checkpoint: Path) -> int:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_twenty_kills_at_random_moments(tmp_path: Path, tiny_checkpoint: Path) -> None:
     torch.set_num_threads(1)
-    config = tiny_config(updates=25, check_every=3, patience=100)
+    config = tiny_config(updates=40, check_every=3, patience=100)
     whole = new_run(tmp_path / "whole", tiny_checkpoint, config)
     begin = time.monotonic()
     session(whole, tiny_checkpoint).go()
@@ -175,7 +193,7 @@ def test_twenty_kills_at_random_moments(tmp_path: Path, tiny_checkpoint: Path) -
     while broken.status().state != "done":
         pid = forked(broken, tiny_checkpoint)
         if kills < 20:
-            time.sleep(rng.uniform(0.2, 1.0) * length / 12)
+            time.sleep(rng.uniform(0.2, 1.0) * length / 24)  # half of it in all
             before = len(broken.states()) and int(broken.states()[0].name)
             os.kill(pid, signal.SIGKILL)
             kills += 1
@@ -221,6 +239,34 @@ def test_stop_pause_go_and_save(run: RunFolder, tiny_checkpoint: Path) -> None:
     assert session(run, tiny_checkpoint).go().state == "done"
 
 
+def test_what_is_asked_for_while_paused_is_done(run: RunFolder, tiny_checkpoint: Path) -> None:
+    def tell(event: dict[str, Any]) -> None:
+        if event["kind"] == "update" and event["done"] == 1:
+            run.request("pause")
+            run.request("save")
+
+    asked = iter((("save",), ("stop", "save")))
+
+    def sleep(seconds: float) -> None:
+        assert run.status().state == "paused"
+        for word in next(asked):
+            run.request(word)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("finetune.session.time.sleep", sleep)
+        status = session(run, tiny_checkpoint, tell=tell).go()
+    assert (status.state, status.update) == ("stopped", 1)
+    assert [e["done"] for e in run.events() if e["kind"] == "check"] == [0, 1], "once is enough"
+
+
+def test_a_stop_before_the_first_update_can_be_gone_on_from(
+    run: RunFolder, tiny_checkpoint: Path
+) -> None:
+    assert session(run, tiny_checkpoint, stop=lambda: True).go().state == "stopped"
+    assert [folder.name for folder in run.states()] == ["000000"]
+    assert session(run, tiny_checkpoint).go().update == 4
+
+
 def test_a_stop_from_the_keyboard_keeps_what_is_learnt(
     run: RunFolder, tiny_checkpoint: Path
 ) -> None:
@@ -240,14 +286,13 @@ def test_a_full_disk_ends_the_run_in_words(
     ran = session(run, tiny_checkpoint)
     saved = iter(range(2))
 
-    def full(*arguments: Any, **options: Any) -> None:
-        if next(saved, None) is None:
-            raise OSError(errno.ENOSPC, "No space left on device", str(run.path))
-        from safetensors.torch import save_file
+    def full(tensors: Any, path: Path, **options: Any) -> None:
+        if path.name == "optimizer.safetensors" and next(saved, None) is None:
+            words = "I/O error: No space left on device (os error 28)"
+            raise SafetensorError(f"Error while serializing: {words}")
+        save_file(tensors, path, **options)
 
-        save_file(*arguments, **options)
-
-    monkeypatch.setattr("finetune.session.save_file", full)
+    monkeypatch.setattr("engine.checkpoint.tensor_writer.save_file", full)
     with pytest.raises(RunError, match=r"disk is full.*--resume"):
         ran.go()
     assert run.status().state == "failed"
@@ -257,16 +302,29 @@ def test_a_full_disk_ends_the_run_in_words(
     assert session(run, tiny_checkpoint).go().state == "done"
 
 
-def test_lack_of_memory_ends_the_run_in_words(run: RunFolder, tiny_checkpoint: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            OutOfMemoryError("Memory ran out with rows of 512 tokens; lower row_tokens."),
+            "lower row",
+        ),
+        (RuntimeError("[enforce] DefaultCPUAllocator: can't allocate memory"), "lower rows or"),
+        (MemoryError(), "lower rows or"),
+    ],
+)
+def test_lack_of_memory_ends_the_run_in_words(
+    run: RunFolder, tiny_checkpoint: Path, error: Exception, words: str
+) -> None:
     ran = session(run, tiny_checkpoint)
 
     def update(number: int) -> Any:
-        raise OutOfMemoryError("Memory ran out with rows of 512 tokens; lower row_tokens.")
+        raise error
 
     ran.trainer.update = update  # type: ignore[method-assign]
-    with pytest.raises(RunError, match="lower row_tokens"):
+    with pytest.raises(RunError, match=words):
         ran.go()
-    assert "Memory ran out" in run.status().message
+    assert run.status().message.startswith("Memory ran out")
 
 
 def test_losses_that_stay_no_numbers_end_the_run(run: RunFolder, tiny_checkpoint: Path) -> None:

@@ -14,8 +14,8 @@ from engine.machine.gauges import Gauges
 from finetune.config import FinetuneConfig, Train, recipe
 from finetune.prompts import Prompt
 from finetune.rollout import answer_seed, prompts_of, roll_out
-from finetune.session import update_event
 from finetune.trainer import OutOfMemoryError, Trainer
+from finetune.update_event import update_event
 from finetune.verifiers import Verdict
 from tests.engine.stand_ins import GIB, Gpu, Nvml
 from tests.finetune.tiny import (

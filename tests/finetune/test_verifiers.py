@@ -125,6 +125,8 @@ SCHEMA = {"type": "object", "required": ["a"], "properties": {"a": {"type": "int
         (spec("regex", pattern="paris", ignore_case=True), None, "Paris", True),
         ("json", '{"a": [1, 2]}', '```json\n{ "a": [1,2] }\n```', True),
         ("json", '{"a": 1}', '{"a": 2}', False),
+        ("json", '{"a": [1, 1]}', '{"a": [1.0, true]}', False),
+        ("json", '{"a": [1, true]}', '{"a": [1.0, true]}', True),
         (spec("json", schema=SCHEMA), None, '{"a": 1}', True),
         (spec("json", schema=SCHEMA), None, '{"a": "1"}', False),
         (spec("json", schema=SCHEMA), None, "{a: 1}", False),

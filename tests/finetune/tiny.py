@@ -97,7 +97,7 @@ def new_run(path: Path, checkpoint: Path, config: FinetuneConfig) -> RunFolder:
     info = RunInfo(
         path.name, "tiny", str(checkpoint), revision(checkpoint), "", config, held_out=("6", "7")
     )
-    return RunFolder.create(path, info, "")
+    return RunFolder.create(path, info, b"")
 
 
 def session(run: RunFolder, checkpoint: Path, verifier: Any = passes, **options: Any) -> Session:

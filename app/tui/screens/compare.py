@@ -23,7 +23,7 @@ from app.tui import using
 from app.tui.screens.working import WorkScreen
 from app.tui.setup_words import wrapped
 from app.tui.widgets.rows import GrowingRows
-from finetune.runs import write_json
+from finetune.files import write_json
 
 FILE = "compare.json"
 SIDES = ("base", "tuned")

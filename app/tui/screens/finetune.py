@@ -194,7 +194,10 @@ class FinetuneScreen(FinetuneView):
 
     def action_stop_work(self) -> None:
         """End what is going on."""
+        looking = self.looking
         self.stop_work()
+        if looking:
+            self._refused("The prompts were not looked at; enter their path again to use them.")
 
     def action_page(self, step: int) -> None:
         """Page keys move all of it."""

@@ -22,6 +22,7 @@ from app.tui.widgets.rows import GrowingRows
 from app.tui.widgets.run_list import RunList
 from finetune.config import RECIPES
 
+LOOKING = "Looking at the prompts"
 TITLES = {
     "prompts": "1 Prompts", "verifier": "2 Verifier", "recipe": "3 Recipe",
     "fit": "Will it fit?", "past": "Runs",
@@ -129,13 +130,20 @@ class FinetuneView(WorkScreen):
         self.go_on()
 
     def use(self, path: str) -> None:
-        """Another file of prompts."""
+        """Another file of prompts; one that is being looked at is of no interest any more."""
+        if self.looking:
+            self.stop_work()
         self.setup.take_path(path)
         self.note("")
         field = self.query_one(PathField)
         field.value = path
         field.cursor_position = len(path)  # a long path shows its end, which tells files apart
         self.show()
+
+    @property
+    def looking(self) -> bool:
+        """Whether the prompts are being looked at."""
+        return self._working == LOOKING
 
     def go_on(self) -> None:
         """Find out by itself what costs no model."""
@@ -144,7 +152,7 @@ class FinetuneView(WorkScreen):
             return
         if setup.checked is None:
             command = setup.check_command(self.model)
-            self.work("Looking at the prompts", command, self.took("checked"), self._refused)
+            self.work(LOOKING, command, self.took("checked"), self._refused)
         elif setup.plan is None and setup.step is None and not setup.missing():
             command = setup.plan_command(self.model)
             self.work("Estimating memory", command, self.took("plan"), self._unplanned)

@@ -1,9 +1,11 @@
 """The Finetune tab with real keys: a run's folder shown live, what can be done, and setting up with
 the shell's own commands as child processes."""
 
+import asyncio
 import json
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,9 +81,9 @@ async def test_a_run_is_watched_killed_and_kept(trace: Path) -> None:
             await shown.shows("update 2/20")
             await shown.press("p")
             await shown.shows("asked to pause")
-            assert run.take_request() == "pause"
+            assert run.take_requests() == ("pause",)
             await shown.press("x")
-            await shown.until(lambda: run.take_request() == "stop")
+            await shown.until(lambda: run.take_requests() == ("stop",))
             assert "resume" not in shown.text
             os.kill(process.pid, signal.SIGKILL)
             await shown.shows("was killed")
@@ -252,6 +254,31 @@ async def test_setting_up_from_nothing(trace: Path) -> None:
         children = psutil.Process().children(recursive=True)
         await shown.press("ctrl+q")
         await shown.until(lambda: not any(child.is_running() for child in children))
+
+
+async def test_a_long_look_at_prompts_can_be_ended(
+    trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    async def run_job(arguments: Sequence[str], tell: object) -> object:
+        begun.append(Path(arguments[2]).name)
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr("app.tui.screens.working.run_job", run_job)
+    async with window(trace, store=Store.open(None)) as shown:
+        await open_tab(shown)
+        tab, field = shown.app.screen, shown.app.screen.query_one("#tune-path", Input)
+        for name in ("huge", "mine"):  # the second does not wait for the first
+            await focus(shown, field)
+            field.value = str(tmp_path / name)
+            await shown.press("enter")
+            await shown.until(lambda name=name: begun[-1:] == [name])  # type: ignore[misc]
+        await shown.until(lambda: isinstance(tab.focused, RunList))
+        await shown.press("x")
+        await shown.shows("were not looked at")
+        assert "being looked at" not in shown.text
+    assert begun == ["huge", "mine"]
 
 
 async def test_what_is_wrong_with_a_file_is_told_by_line(trace: Path, tmp_path: Path) -> None:

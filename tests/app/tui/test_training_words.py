@@ -1,5 +1,6 @@
 """What the Finetune tab says, from the folders of runs and the JSON of commands."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,10 @@ def test_damaged_figures_are_missing_figures(data: dict[str, Any]) -> None:
         assert said(rows(setup, 60))
     assert said(compare_words.table_rows(data, 80))
     run = make_run()
-    (run.path / "events.jsonl").write_text('{"kind": "update"}\n{"kind": "check", "n": "x"}\n')
+    odd = {"rollout_seconds": float("inf"), "learn_seconds": float("nan"), "kept": 10**400}
+    (run.path / "events.jsonl").write_text(
+        '{"kind": "update"}\n{"kind": "check", "n": "x"}\n' + json.dumps(update(1, **odd)) + "\n"
+    )
     watch = RunWatch(run)
     words: tuple[Callable[[RunWatch], object], ...] = (
         run_words.health_rows, run_words.notice, run_words.series, run_words.from_to,
