@@ -101,6 +101,7 @@ def test_the_mouse_is_left_to_the_terminal_on_request(home: Path) -> None:
     assert not terminal.has_mouse()
     terminal.keys("C-q")
     terminal.wait("ended with 0")
+    (home / "config").mkdir(exist_ok=True)
     (home / "config" / "config.toml").write_text("mouse = false\n")
     terminal.run_program("--model", "demo")
     terminal.wait("Ready")
