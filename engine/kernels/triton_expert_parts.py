@@ -1,24 +1,10 @@
-"""What the experts' kernels are made of beside the product: the worth of a packed one, SwiGLU, and
-a shared expert in the activations' own dtype beside packed routed ones."""
+"""What the experts' kernels are made of beside the product: SwiGLU, and a shared expert in the
+activations' own dtype beside packed routed ones."""
 
 import triton
 import triton.language as tl
 
-from engine.kernels.triton_decode import PRODUCT_WORTH
 from engine.kernels.triton_product import product
-
-
-@triton.jit
-def worth(alpha, x_scale, FORM: tl.constexpr, SCALED: tl.constexpr):
-    """What multiplies a product: 1 for plain weights, else alpha times the input's scale."""
-    result = 1.0
-    if FORM != "plain":
-        result = tl.load(alpha)
-        if SCALED:
-            result = result * tl.load(x_scale)
-        if FORM == "w4a16":
-            result = result * PRODUCT_WORTH
-    return result
 
 
 @triton.jit

@@ -24,8 +24,8 @@ from engine.kernels.expert_memory import (
 from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan
 from engine.kernels.tiling import Layout, Tile
-from engine.kernels.triton_expert_parts import plain_down, plain_gate_up, swiglu, worth
-from engine.kernels.triton_product import product
+from engine.kernels.triton_expert_parts import plain_down, plain_gate_up, swiglu
+from engine.kernels.triton_product import product, worth
 from engine.kernels.triton_round import store_rounded
 from engine.kernels.triton_slots import slots_launch
 

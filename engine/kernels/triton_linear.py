@@ -12,8 +12,7 @@ from engine.kernels import tiling
 from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan, warps_for
 from engine.kernels.tiling import PER_BYTE, PER_SCALE
-from engine.kernels.triton_decode import PRODUCT_WORTH
-from engine.kernels.triton_product import product
+from engine.kernels.triton_product import product, worth
 from engine.kernels.triton_round import Rounded, Rounding, round_launch
 
 
@@ -37,13 +36,7 @@ def linear_tile(
         x, x_codes_scales, row, live, first, scales, first, scales, n < N,
         K, ROW, STEP, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, False,
     )  # fmt: skip
-    if FORM != "plain":
-        worth = tl.load(alpha)
-        if SCALED:
-            worth = worth * tl.load(x_scale)
-        if FORM == "w4a16":
-            worth = worth * PRODUCT_WORTH
-        acc = acc * worth
+    acc = acc * worth(alpha, x_scale, FORM, SCALED)
     at = out + row[None, :] * N + n[:, None]
     tl.store(at, acc.to(out.dtype.element_ty), mask=live[None, :] & (n < N)[:, None])
 

@@ -9,7 +9,7 @@ FP4 units exist. `FORM` says what the weights are: "plain" (the activations' own
 import triton
 import triton.language as tl
 
-from engine.kernels.triton_decode import decode_codes, decode_scales
+from engine.kernels.triton_decode import PRODUCT_WORTH, decode_codes, decode_scales
 
 
 @triton.jit
@@ -134,3 +134,16 @@ def product(
             )  # fmt: skip
             other = _multiply(other, vs, v_s, xs, x_s, BM, BN, BK, FORM)
     return acc, other
+
+
+@triton.jit
+def worth(alpha, x_scale, FORM: tl.constexpr, SCALED: tl.constexpr):
+    """What multiplies a product: 1 for plain weights, else alpha times the input's scale."""
+    result = 1.0
+    if FORM != "plain":
+        result = tl.load(alpha)
+        if SCALED:
+            result = result * tl.load(x_scale)
+        if FORM == "w4a16":
+            result = result * PRODUCT_WORTH
+    return result
