@@ -9,7 +9,7 @@ import gc
 import signal
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import SystemCommand
@@ -21,6 +21,7 @@ from app import draft
 from app.logs import all_tails
 from app.paths import paths
 from app.tui import clipboard, tabs
+from app.tui.background import in_background
 from app.tui.hangup import on_hangup
 from app.tui.look import Look
 from app.tui.program import Program
@@ -121,9 +122,7 @@ class OrlChat(Program):
     def start_engine(self) -> None:
         """Start the engine process; the one there may be ends first."""
         self.session.engine_starting()
-        # Not `run()`: a program that ends before the worker begins would leave it unawaited.
-        run: Any = self.link.run
-        self.run_worker(run, group="engine", exclusive=True)
+        in_background(self, self.link.run, group="engine")
 
     def _keep_theme(self, theme: Theme) -> None:
         self.session.keeper.settings(theme=theme.name)
@@ -200,7 +199,7 @@ class OrlChat(Program):
         """By OSC 52, and inside tmux by tmux."""
         super().copy_to_clipboard(text)
         if clipboard.in_tmux():
-            self.run_worker(clipboard.hand_to_tmux(text), group="clipboard", exclusive=True)
+            in_background(self, clipboard.hand_to_tmux, text, group="clipboard")
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What Ctrl+P offers."""

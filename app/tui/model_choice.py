@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.models import DEFAULT_REPO, DEMO
 from app.settings import SettingsFile
+from app.tui.background import in_background
 from app.tui.download_link import DownloadLink
 from app.tui.download_state import DownloadState, Stage
 from app.tui.machine_check import Verdict, ask_doctor, doctor_command
@@ -104,7 +105,7 @@ class ModelChoice:
         state = self.download.state
         if state is None or state.repo != repo or not state.running:
             self.download.prepare(repo)
-            self._program.run_worker(self.download.run(), group="download", exclusive=True)
+            in_background(self._program, self.download.run, group="download")
         if not isinstance(self._program.screen, DownloadScreen):
             self._program.push_screen(DownloadScreen(self))
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from textual.binding import Binding
 
 from app.bug_report import clean, save
+from app.tui.background import in_background
 from app.tui.machine_check import CheckFailedError, doctor_command, run_doctor
 from app.tui.screens.text import TextScreen
 
@@ -25,7 +26,7 @@ class BugReportScreen(TextScreen):
     def on_mount(self) -> None:
         """Ask the doctor, in a process of its own."""
         super().on_mount()
-        self.run_worker(self._look(), exclusive=True)
+        in_background(self, self._look, group="look")
 
     async def _look(self) -> None:
         try:

@@ -19,6 +19,7 @@ from app.store_rows import ChatSummary
 from app.store_schema import StoreError
 from app.text import printable
 from app.tui import chat_rows, chat_transfer
+from app.tui.background import in_background
 from app.tui.screens.modal import Modal
 from app.tui.session import ChatSession
 from app.tui.widgets.bars import KeyBar
@@ -178,7 +179,7 @@ class ChatsScreen(Modal[None]):
     def _import(self, path: str) -> str:
         chats = chat_transfer.read(path)
         # The program's, not the screen's: it goes on when the list is left.
-        self.app.run_worker(self._bring_in(chats), group="import")
+        in_background(self.app, self._bring_in, chats, group="import", exclusive=False)
         return f"Importing {len(chats):,} chats"
 
     async def _bring_in(self, chats: Sequence[ChatRecord]) -> None:

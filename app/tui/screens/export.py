@@ -15,6 +15,7 @@ from app.job import JobError, Progress, run_job
 from app.paths import paths
 from app.run_watch import RunWatch
 from app.text import printable
+from app.tui.background import in_background
 from app.tui.widgets.bars import KeyBar
 from app.tui.widgets.choice import Choice
 from app.tui.widgets.path_field import PathField
@@ -78,7 +79,7 @@ class ExportScreen(ModalScreen[None]):
         command = ["export", run, target, *OPTIONS[form], "--progress", "--json"]
         self._writing = True
         self._say("Writing")
-        self.run_worker(self._write(command), group="job", exclusive=True)
+        in_background(self, self._write, command, group="job")
 
     async def _write(self, command: list[str]) -> None:
         try:

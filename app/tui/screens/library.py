@@ -16,6 +16,7 @@ from app.hub.plan import KNOWN
 from app.library import LibraryAdapter, LibraryError, LibraryModel
 from app.models import BUILT_IN
 from app.text import printable
+from app.tui.background import in_background
 from app.tui.figures import size
 from app.tui.screens.tab import TabScreen
 from app.tui.widgets.options import Options
@@ -67,7 +68,7 @@ class LibraryScreen(TabScreen):
         """Read the cache again, in a thread: it may be large, and the disk slow."""
         self.query_one(SettingsList).look()
         self.say(f"Saved to {self.program.session.file.path} as you change it.")
-        self.run_worker(self._read(), group="library", exclusive=True)
+        in_background(self, self._read, group="library")
 
     async def _read(self) -> None:
         in_use = self.program.models.now
@@ -173,7 +174,7 @@ class LibraryScreen(TabScreen):
             self._tell(f"d again deletes {item.name}, {size(item.size)}.", alert=True)
         else:
             self._doomed = None
-            self.run_worker(self._delete(item), group="library")
+            in_background(self, self._delete, item, group="library", exclusive=False)
 
     async def _delete(self, item: LibraryModel) -> None:
         try:

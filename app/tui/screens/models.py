@@ -21,6 +21,7 @@ from app.models import DEFAULT_REPO, DEMO, check_folder, is_repo
 from app.protocol import Error
 from app.text import printable
 from app.tui import machine_words
+from app.tui.background import in_background
 from app.tui.machine_check import CheckFailedError
 from app.tui.machine_words import DOWNLOAD, FOLDER
 from app.tui.model_choice import ModelChoice
@@ -108,7 +109,7 @@ class ModelsScreen(Screen[None]):
 
     def action_check_again(self) -> None:
         """Look at the machine; the look that runs, if any, ends."""
-        self.run_worker(self._check(), group="check", exclusive=True)
+        in_background(self, self._check, group="check")
 
     def action_scroll_rows(self, step: int) -> None:
         """Page keys move what was found."""
@@ -171,7 +172,7 @@ class ModelsScreen(Screen[None]):
         self._show_about()
         if self._choice == DOWNLOAD and not self._asked:
             self._asked = True
-            self.run_worker(self._ask_hub(), group="plan", exclusive=True)
+            in_background(self, self._ask_hub, group="plan")
 
     async def _ask_hub(self) -> None:
         self._plan = None

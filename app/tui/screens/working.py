@@ -7,6 +7,7 @@ from typing import Any
 
 from app.job import JobError, Progress, run_job
 from app.text import printable
+from app.tui.background import in_background
 from app.tui.figures import duration
 from app.tui.screens.tab import TabScreen
 
@@ -45,10 +46,9 @@ class WorkScreen(TabScreen):
         self._number += 1
         self._working, self._began, self._progress = words, time.monotonic(), None
         self._note = ("", False)
-        self.run_worker(
-            self._work(self._number, arguments, done, failed or self.complain),
-            group="job", exclusive=True,
-        )  # fmt: skip
+        in_background(
+            self, self._work, self._number, arguments, done, failed or self.complain, group="job"
+        )
         self.refresh_bindings()
         self.show_state()
 
@@ -61,7 +61,7 @@ class WorkScreen(TabScreen):
         if program.session.turn is not None:
             self.complain("An answer is being written on the card; wait for it, or stop it.")
             return False
-        program.run_worker(program.link.rest(), group="engine", exclusive=True)
+        in_background(program, program.link.rest, group="engine")
         return True
 
     def stop_work(self) -> None:
