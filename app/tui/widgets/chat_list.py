@@ -73,7 +73,8 @@ class ChatList(ScrollView):
 
     def _into_view(self) -> None:
         region = Region(0, self._index * self._height, 1, self._height)
-        self.scroll_to_region(region, animate=False, immediate=True, x_axis=False)
+        # Also while the scrollbar is not there yet: keys may come right after the chats.
+        self.scroll_to_region(region, animate=False, immediate=True, x_axis=False, force=True)
 
     def on_resize(self) -> None:
         """The chosen chat stays in view."""
