@@ -45,7 +45,9 @@ class TabScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         """The tab comes to the front."""
         self.program.refresh_top()
-        self.call_after_refresh(self.look)  # the first time its parts come with the next frame
+        # The first time its parts come with the next frame.
+        self.call_after_refresh(self.program.refresh_top)
+        self.call_after_refresh(self.look)
 
     def say(self, words: str, *, alert: bool = False) -> None:
         """Put words into the status line."""

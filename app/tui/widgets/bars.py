@@ -61,8 +61,10 @@ class TopBar(Widget):
             tabs.refresh(layout=True)
 
     def show(self, text: str) -> None:
-        """Say what answers."""
-        self.query_one("#model", Words).say(_line(text))
+        """Say what answers; nothing yet where the bar's parts are not there, as long as its screen
+        is being opened."""
+        for words in self.query("#model").results(Words):
+            words.say(_line(text))
 
 
 class StatusLine(Widget):

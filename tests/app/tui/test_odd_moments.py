@@ -1,5 +1,6 @@
 """Several features at once: chats, versions, cards and the field while something else goes on."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -338,3 +339,14 @@ async def test_the_start_card_knows_which_chats_are_gone() -> None:
         await shown.until(lambda: shown.app.screen is shown.app.chat)
         await shown.until(lambda: "Kept" in shown.text and "Doomed" not in shown.text)
         assert shown.app.chat.query(WelcomeCard)
+
+
+async def test_news_of_the_engine_while_a_tab_is_being_opened() -> None:
+    """Its bar has no parts yet; once it has them, they say what answers."""
+    async with without_engine() as shown:
+        shown.app.push_screen("finetune")
+        for _ in range(40):  # turns of the loop, in one of which the bar is there and empty
+            shown.app.chat.engine_changed()
+            await asyncio.sleep(0)
+        await shown.shows("1 Prompts")
+        await shown.until(lambda: shown.app.chat.what_answers in shown.text.splitlines()[0])
