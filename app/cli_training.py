@@ -1,12 +1,14 @@
 """The command line's training part: finetune, runs, compare, export. Declarations only."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 
 from app.commands.running import CommandError, guarded
-from finetune.config import Train
+
+if TYPE_CHECKING:
+    from finetune.config import Train
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
@@ -87,7 +89,7 @@ def _finetune(default_model: Callable[[], str]) -> Callable[..., None]:
                     resume=resume,
                     model=model or default_model(),
                     recipe=recipe,
-                    train=cast(Train, trains[0]) if trains else None,
+                    train=cast("Train", trains[0]) if trains else None,
                     out=out,
                     device=device,
                     run_code=run_code,

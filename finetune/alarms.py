@@ -6,7 +6,7 @@ An alarm is a pure function of the events so far; it is told once, when it begin
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from finetune.evaluate import not_worse
+from finetune.intervals import not_worse
 
 Event = Mapping[str, Any]
 

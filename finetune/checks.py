@@ -2,37 +2,23 @@
 
 The best is the fastest among those whose accuracy held against the start, prompt by prompt. It is
 chosen on these prompts, so its figures on them are flattering: `compare` on others says the truth.
+
+No torch here: the shell lists runs without a model.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from engine.generate import Engine
 from finetune.config import FinetuneConfig
-from finetune.evaluate import Evaluation, Result, not_worse
-from finetune.prompts import Prompt
-from finetune.rollout import Check, answer_prompts
+from finetune.intervals import not_worse
+
+if TYPE_CHECKING:
+    from finetune.evaluate import Evaluation
 
 Event = Mapping[str, Any]
 
 
-def evaluate_prompts(
-    engine: Engine,
-    prompts: Sequence[Prompt],
-    verifier: Check,
-    config: FinetuneConfig,
-) -> Evaluation:
-    """Greedy answers with the rollouts' thresholds, many at a time; counts are those of a chat,
-    overlap included, times are not. Raises ValueError without prompts."""
-    if not prompts:
-        raise ValueError("there is nothing to evaluate: no prompts were held out.")
-    decode = replace(config.decode(), temperature=0.0, overlap=True)
-    rollouts = answer_prompts(engine, prompts, verifier, decode, rows=config.rows)
-    return Evaluation(tuple(Result("", r.finish.text, r.kept, r.finish.stats) for r in rollouts))
-
-
-def check_event(done: int, evaluation: Evaluation) -> dict[str, Any]:
+def check_event(done: int, evaluation: "Evaluation") -> dict[str, Any]:
     """A check after `done` updates, as events.jsonl holds it."""
     low, high = evaluation.interval
     return {

@@ -190,7 +190,8 @@ def recipe(name: str, train: Train, hidden_size: int, **changes: Any) -> Finetun
     if name not in RECIPES:
         raise ValueError(f"the recipe must be one of {', '.join(RECIPES)}, got {name!r}")
     lr, adapter_lr = (rate * min(1.0, _TUNED_WIDTH / hidden_size) for rate in _RATES[train])
-    weight, cap = _ANCHORS[train][name != "quick"]
+    quick, longer = _ANCHORS[train]
+    weight, cap = quick if name == "quick" else longer
     base = FinetuneConfig(
         train=train, lr=lr, adapter_lr=adapter_lr, anchor_weight=weight, anchor_cap=cap
     )

@@ -5,16 +5,18 @@ over all forwards, so long answers weigh as much as their work. Everything is de
 at a time by the engine's own loop, so the figures are those of a chat.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from engine.config import DecodeConfig
 from engine.events import FinishEvent, Stats
 from engine.generate import Engine
+from finetune.config import FinetuneConfig
 from finetune.intervals import paired_change, wilson
+from finetune.prompts import Prompt
+from finetune.rollout import Check, answer_prompts
 
 
 class Item(Protocol):
@@ -168,9 +170,16 @@ class Comparison:
         return self.after.tpf / self.before.tpf if self.before.tpf else 0.0
 
 
-def not_worse(before: Sequence[bool], after: Sequence[bool]) -> bool:
-    """Whether accuracy held: no more is lost than one standard error of the paired difference."""
-    pairs = list(zip(before, after, strict=True))
-    fixed = sum(now and not was for was, now in pairs)
-    broken = sum(was and not now for was, now in pairs)
-    return broken - fixed <= math.sqrt(broken + fixed)
+def evaluate_prompts(
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    verifier: Check,
+    config: FinetuneConfig,
+) -> Evaluation:
+    """Greedy answers with the rollouts' thresholds, many at a time; counts are those of a chat,
+    overlap included, times are not. Raises ValueError without prompts."""
+    if not prompts:
+        raise ValueError("there is nothing to evaluate: no prompts were held out.")
+    decode = replace(config.decode(), temperature=0.0, overlap=True)
+    rollouts = answer_prompts(engine, prompts, verifier, decode, rows=config.rows)
+    return Evaluation(tuple(Result("", r.finish.text, r.kept, r.finish.stats) for r in rollouts))

@@ -4,6 +4,7 @@ No torch here: the benchmark and the screens read results without a model.
 """
 
 import math
+from collections.abc import Sequence
 
 Z = 1.96  # a 95 % interval
 
@@ -31,3 +32,11 @@ def paired_change(fixed: int, broken: int, n: int) -> tuple[float, float, float]
     middle = (more - less) / of
     half = Z * math.sqrt(more + less - (more - less) ** 2 / of) / of
     return (fixed - broken) / n, max(-1.0, middle - half), min(1.0, middle + half)
+
+
+def not_worse(before: Sequence[bool], after: Sequence[bool]) -> bool:
+    """Whether accuracy held: no more is lost than one standard error of the paired difference."""
+    pairs = list(zip(before, after, strict=True))
+    fixed = sum(now and not was for was, now in pairs)
+    broken = sum(was and not now for was, now in pairs)
+    return broken - fixed <= math.sqrt(broken + fixed)

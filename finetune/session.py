@@ -20,7 +20,8 @@ from engine.checkpoint.revision import BASE_FILE
 from engine.checkpoint.tensor_writer import save_tensors
 from finetune.adapters import save_adapter
 from finetune.alarms import alarms
-from finetune.checks import best_check, check_event, evaluate_prompts, should_end
+from finetune.checks import best_check, check_event, should_end
+from finetune.evaluate import evaluate_prompts
 from finetune.files import whole_folder, write_json
 from finetune.merge import save_whole
 from finetune.prompts import Prompt

@@ -130,8 +130,11 @@ def loaded_modules(code: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["engine.config", "engine.events", "engine.hardware", "app.protocol", "app.client"],
-)
+    [
+        "engine.config", "engine.events", "engine.hardware", "app.protocol", "app.client",
+        "app.commands.runs",
+    ],
+)  # fmt: skip
 def test_what_the_terminal_imports_does_not_bring_torch(module: str) -> None:
     loaded = loaded_modules(f"import {module}")
     assert module in loaded

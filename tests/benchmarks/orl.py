@@ -23,10 +23,10 @@ import torch
 
 from engine.config import DecodeConfig
 from engine.generate import Engine
-from finetune.checks import best_check, check_event, evaluate_prompts, should_end
+from finetune.checks import best_check, check_event, should_end
 from finetune.config import FinetuneConfig, recipe
 from finetune.demo.corpus import DemoItem, heldout, training
-from finetune.evaluate import Comparison, Evaluation, Result
+from finetune.evaluate import Comparison, Evaluation, Result, evaluate_prompts
 from finetune.prompts import Prompt, prompt_id
 from finetune.rollout import answer_prompts, roll_out
 from finetune.trainer import Trainer

@@ -11,9 +11,9 @@ import pytest
 from finetune.alarms import alarms
 from finetune.checks import best_check, should_end
 from finetune.config import FinetuneConfig
-from finetune.evaluate import Comparison, Evaluation, not_worse
+from finetune.evaluate import Comparison, Evaluation
 from finetune.files import whole_folder, write_json
-from finetune.intervals import paired_change
+from finetune.intervals import not_worse, paired_change
 from finetune.runs import RunError, RunFolder, RunInfo, Status, own_status
 from tests.finetune.test_evaluate import result
 from tests.finetune.tiny import tiny_config
