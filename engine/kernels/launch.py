@@ -28,9 +28,17 @@ class Launch:
     def run(self) -> None:
         """Launch it on the current stream of the device that its tensors lie on."""
         with self._device():
-            self.kernel[self.grid](
-                **self.arguments, **self.constants, num_warps=self.warps, num_stages=self.stages
-            )
+            self.kernel[self.grid](**self.arguments, **self.constants, **self.options)
+
+    @property
+    def options(self) -> dict[str, int | bool]:
+        """The compiler's options by Triton's names.
+
+        A product and a sum are not fused. Where threads of several warps hold the same sum and each
+        adds another's product to its own, fused they differ in the last bit, and which of them is
+        stored depends on the schedule. It is also what the reference computes.
+        """
+        return {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": False}
 
     def _device(self) -> AbstractContextManager[None]:
         """Triton launches on the current device, whatever the tensors say."""

@@ -109,8 +109,7 @@ def compile_ptx(launch: Launch, arch: str) -> tuple[str, int]:
     source = ASTSource(
         fn=launch.kernel, signature=types, constexprs=launch.constants, attrs=divisible
     )
-    options = {"num_warps": launch.warps, "num_stages": launch.stages}
-    result = triton.compile(source, GPUTarget("cuda", 10 * major + minor, 32), options)
+    result = triton.compile(source, GPUTarget("cuda", 10 * major + minor, 32), launch.options)
     return result.asm["ptx"], result.metadata.shared
 
 
@@ -125,7 +124,8 @@ def assemble(ptx: str, arch: str) -> tuple[int, int, int]:
         source.write_text(ptx)
         report = subprocess.run(
             [
-                program.path, "-v", f"--gpu-name={sm_arch_from_capability(10 * major + minor)}",
+                program.path, "-v", "--fmad=false",
+                f"--gpu-name={sm_arch_from_capability(10 * major + minor)}",
                 str(source), "-o", str(Path(folder) / "kernel.cubin"),
             ],
             capture_output=True, text=True, check=True,

@@ -208,7 +208,7 @@ def expert_launches(
             "EVEN": tile.divides(width, x.shape[1]), "DTYPE": _DTYPES[x.dtype],
             "TOGETHER": plan.together,
         },
-        plan.warps, plan.stages,
+        plan.warps, plan.stages_for(x.dtype),
     )  # fmt: skip
     codes, scales = down.layouts(plan, packed=packed)
     tile = codes.tile
@@ -224,7 +224,7 @@ def expert_launches(
             "PLAIN_EVEN": Tile(tile.rows, columns).divides(x.shape[1], width),
             "EVEN": tile.divides(x.shape[1], width),
         },
-        plan.warps, plan.stages,
+        plan.warps, plan.stages_for(x.dtype),
     )  # fmt: skip
     return [first, second]
 

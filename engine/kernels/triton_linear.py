@@ -89,7 +89,7 @@ def linear_launch(
             "BK": tile.columns, "EVEN": tile.divides(codes.rows, x.shape[1]), "FORM": form,
             "SCALED": scaled,
         },
-        warps, plan.stages,
+        warps, plan.stages_for(x.dtype),
     )  # fmt: skip
 
 
