@@ -13,21 +13,30 @@ import torch
 from engine.kernels.tiling import Tile
 
 Capability = tuple[int, int]
-Form = Literal["plain", "w4a16", "w4a4"]
+Form = Literal["plain", "w4a16", "w4a16_whole", "w4a4"]
+"""What kernels are told of weights and activations: `triton_product`."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """Of one kernel. `rows`: tokens (or pairs) a program has; `native`: FP4 units multiply W4A4,
-    where that is what is asked for; elsewhere it is computed on decoded weights. `together`: gate
-    and up are one loop, which reads the tokens once."""
+    where that is what is asked for; elsewhere it is computed on decoded weights. `tcgen05`: so are
+    the matrix units called that take whole tiles from memory of their own (sm_100)."""
 
     tile: Tile
     rows: int
     warps: int
     stages: int
     native: bool
-    together: bool = True
+    tcgen05: bool = False
+
+    def form(self, *, packed: bool, scaled: bool) -> Form:
+        """Of a kernel whose weights are `packed` and whose activations have been rounded."""
+        if not packed:
+            return "plain"
+        if scaled and self.native:
+            return "w4a4"
+        return "w4a16_whole" if self.tcgen05 else "w4a16"
 
     def stages_for(self, dtype: torch.dtype) -> int:
         """Fewer where activations are float32, as in tests: three would not fit into 99 KB."""
@@ -51,7 +60,8 @@ def linear_tile(capability: Capability, dtype: torch.dtype | None, rows: int) ->
     """Of a dense weight of so many rows: small ones are cut finer, to occupy all processors."""
     fine = rows < 16384
     if dtype is None:
-        return Tile(128 if capability[0] in (10, 11) or not fine else 32, 128)
+        # Of a narrower tile's scales a thread would load two bytes, too few to load them ahead.
+        return Tile(32, 256) if fine and not _has_tcgen05(capability) else Tile(128, 128)
     columns = 128 if dtype.itemsize == 2 else 32
     return Tile(32 if fine else 64, columns)
 
@@ -75,11 +85,14 @@ def expert_plan(
     # Triton 3.6 aborts on sm_100 where two products share an operand's scales. Gate and up spilled
     # there with four warps on FP4 units or where weights are read from two places, and with eight
     # on decoded weights from one.
-    tcgen05 = capability[0] in (10, 11)
+    tcgen05 = _has_tcgen05(capability)
     warps = warps_for(tile, dtype, native=native)
     if tcgen05 and dtype is None:
         warps = 8 if native or joined else 4
-    return Plan(tile, rows, warps, 3, native, together=not tcgen05)
+    elif capability[0] == 9 and dtype is None and rows == 16:
+        # Too few for wgmma, which needs a fence for each of the products of decoded weights.
+        warps = 2
+    return Plan(tile, rows, warps, 3, native, tcgen05)
 
 
 def linear_plan(
@@ -94,7 +107,12 @@ def linear_plan(
     width = 16 if tokens <= 16 else 32 if tokens <= 32 else 64
     native = rounded and dtype is None and has_fp4_units(capability)
     tile = linear_tile(capability, dtype, rows)
-    return Plan(tile, width, warps_for(tile, dtype, native=native), 3, native)
+    warps = warps_for(tile, dtype, native=native)
+    return Plan(tile, width, warps, 3, native, _has_tcgen05(capability))
+
+
+def _has_tcgen05(capability: Capability) -> bool:
+    return capability[0] in (10, 11)
 
 
 def warps_for(tile: Tile, dtype: torch.dtype | None, *, native: bool) -> int:

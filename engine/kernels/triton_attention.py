@@ -31,8 +31,6 @@ OPEN_TILE, LARGEST_TILE = 32, 64
 """Queries (of all heads of a group) that a program holds where keys are divided, and where not."""
 KEYS = 32
 """Keys that it reads at once: with twice as many its registers spill on some cards."""
-CHUNK = 8
-"""Queries whose parts are added up at once."""
 OPEN_TOKENS = 64
 """More tokens than two open blocks have fill the device without dividing the keys."""
 
@@ -70,21 +68,29 @@ def _store(
 @triton.jit
 def _added(
     maxima, sums, parts, line, live, used, lines,
-    SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SPLITS: tl.constexpr,
+    SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """The `used` parts of each of the lines [R], weighted by exp(maximum): [R, BLOCK_SIZE]."""
-    split = tl.arange(0, SPLITS)
+    """The `used` parts of each of the lines [ROWS], in their order, weighted by exp(maximum):
+    [ROWS, BLOCK_SIZE]. Nothing changes hands between threads."""
     columns = tl.arange(0, BLOCK_SIZE)
-    there = (split < used)[:, None] & live[None, :]
-    at = split.to(tl.int64)[:, None] * lines + line[None, :]
-    held = there[:, :, None] & (columns < SIZE)[None, None, :]
-    part = tl.load(parts + at[:, :, None] * SIZE + columns[None, None, :], mask=held, other=0.0)
-    most = tl.load(maxima + at, mask=there, other=float("-inf"))
-    total = tl.load(sums + at, mask=there, other=0.0)
-    highest = tl.where(live, tl.max(most, 0), 0.0)
-    weight = tl.exp(most - highest[None, :])
-    whole = tl.where(live, tl.sum(total * weight, 0), 1.0)
-    return tl.sum(part * weight[:, :, None], 0) / whole[:, None]
+    highest = tl.full((ROWS,), float("-inf"), tl.float32)
+    for split in tl.static_range(SPLITS):
+        there = live & (split < used)
+        most = tl.load(maxima + split * lines + line, mask=there, other=float("-inf"))
+        highest = tl.maximum(highest, most)
+    highest = tl.where(live, highest, 0.0)
+    total = tl.zeros((ROWS,), tl.float32)
+    mixed = tl.zeros((ROWS, BLOCK_SIZE), tl.float32)
+    for split in tl.static_range(SPLITS):
+        at = split * lines + line
+        there = live & (split < used)
+        most = tl.load(maxima + at, mask=there, other=float("-inf"))
+        weight = tl.exp(most - highest)
+        total += tl.load(sums + at, mask=there, other=0.0) * weight
+        held = there[:, None] & (columns < SIZE)[None, :]
+        part = tl.load(parts + at[:, None] * SIZE + columns[None, :], mask=held, other=0.0)
+        mixed += part * weight[:, None]
+    return mixed / tl.where(live, total, 1.0)[:, None]
 
 
 @triton.jit(do_not_specialize=["start"])
@@ -94,7 +100,7 @@ def attention_kernel(
     SCALE: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, BLOCK_LENGTH: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr, START: tl.constexpr, BY_TOKEN: tl.constexpr, PRECISION: tl.constexpr,
-    ROUND: tl.constexpr, CHUNK: tl.constexpr,
+    ROUND: tl.constexpr,
 ):  # fmt: skip
     """Program (tile of queries, batch * Hkv + key head, split).
 
@@ -102,8 +108,8 @@ def attention_kernel(
     what `start` is: "host" an integer, "device" a tensor of one (the queries stand at start ..),
     "lengths" a tensor [batch] of how many keys every query of a batch row sees. When SPLITS > 1:
     parts [splits, batch * H * tokens, D], maxima and sums [splits, batch * H * tokens], float32,
-    a counter for each tile and pair, and CHUNK queries are added up at once. ROUND as
-    `round_arguments` says: then nothing goes to `out`, which gives a dtype.
+    and a counter for each tile and pair. ROUND as `round_arguments` says: then nothing goes to
+    `out`, which gives a dtype.
     """
     tile, pair, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     batch, kv_head = pair // KV_HEADS, pair % KV_HEADS
@@ -167,18 +173,13 @@ def attention_kernel(
         tl.store(parts + own[:, None] * SIZE + columns[None, :], mixed, mask=held)
         used = tl.cdiv(whole, chunk)
         if is_last(counters + tile * tl.num_programs(1) + pair, used):
-            for first_row in range(0, ROWS, CHUNK):
-                some = tile * ROWS + first_row + tl.arange(0, CHUNK)
-                of_token, of_head = some // GROUP, kv_head * GROUP + some % GROUP
-                live = of_token < tokens
-                at = (batch * KV_HEADS * GROUP + of_head).to(tl.int64) * tokens + of_token
-                result = _added(
-                    maxima, sums, parts, at, live, used, lines, SIZE, BLOCK_SIZE, SPLITS
-                )
-                _store(
-                    result, out, unit, packed, codes_scales, batch, of_token, of_head, tokens,
-                    live, KV_HEADS * GROUP, SIZE, BLOCK_SIZE, BY_TOKEN, CHUNK, ROUND,
-                )  # fmt: skip
+            result = _added(
+                maxima, sums, parts, line, real, used, lines, SIZE, BLOCK_SIZE, SPLITS, ROWS
+            )
+            _store(
+                result, out, unit, packed, codes_scales, batch, token, head, tokens, real,
+                KV_HEADS * GROUP, SIZE, BLOCK_SIZE, BY_TOKEN, ROWS, ROUND,
+            )  # fmt: skip
 
 
 def query_rows(group: int, tokens: int, splits: int) -> int:
@@ -288,7 +289,7 @@ def _launch(
         "SCALE": size**-0.5, "GROUP": group, "KV_HEADS": kv_heads, "SIZE": size,
         "BLOCK_SIZE": max(triton.next_power_of_2(size), 16), "BLOCK_LENGTH": block_length,
         "SPLITS": splits, "ROWS": rows, "KEYS": KEYS, "START": kind, "BY_TOKEN": by_token,
-        "PRECISION": "ieee", "ROUND": form, "CHUNK": CHUNK,
+        "PRECISION": "ieee", "ROUND": form,
     }  # fmt: skip
     grid = (triton.cdiv(group * tokens, rows), lines // (heads * tokens) * kv_heads, splits)
     return Launch("attention", attention_kernel, grid, arguments, constants, warps=4, stages=2)

@@ -175,7 +175,7 @@ def expert_launches(
     assert (x_scale is None) == (h_scale is None)
     stack, top_k = gate_up.codes.shape[0], buffers.rows.shape[0] // x.shape[0]
     scaled = x_scale is not None
-    form = "plain" if not packed else "w4a4" if scaled and plan.native else "w4a16"
+    form = plan.form(packed=packed, scaled=scaled)
     slots = buffers.slots
     seen, seen_scales = (x, x) if buffers.x is None else buffers.x.operand(x)
     hidden, hidden_scales = buffers.h.operand(x)
@@ -206,7 +206,7 @@ def expert_launches(
             "SCALE_UP": scales.offset(width), "I": width, "K": x.shape[1],
             "PLAIN_EVEN": Tile(tile.rows, columns).divides(width, x.shape[1]),
             "EVEN": tile.divides(width, x.shape[1]), "DTYPE": _DTYPES[x.dtype],
-            "TOGETHER": plan.together,
+            "TOGETHER": not plan.tcgen05,
         },
         plan.warps, plan.stages_for(x.dtype),
     )  # fmt: skip

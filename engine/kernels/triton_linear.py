@@ -64,7 +64,7 @@ def linear_launch(
     bytes, and alpha) packed; with `rounding` from what x has been rounded to."""
     assert x.dtype in (torch.bfloat16, torch.float32)
     packed, scaled = scales is not None, rounding is not None
-    form = "plain" if not packed else "w4a4" if scaled and plan.native else "w4a16"
+    form = plan.form(packed=packed, scaled=scaled)
     codes = tiling.layout(weight, plan.tile, stacked=False, per_element=PER_BYTE if packed else 1)
     beside = codes
     if scales is not None:

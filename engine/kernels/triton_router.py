@@ -5,8 +5,9 @@ One launch. The product of tokens and gate is made in parts along the hidden siz
 tokens still fill the device; the last program of TOKENS tokens to be done (`triton_arrival.py`)
 chooses for them, and the last of those lists the slots. The scores cannot be the norm's work before
 it: each of 32 programs would read the gate, 1 MB in bf16, at the 100 GB/s or so that one processor
-gets, ten microseconds instead of the two of a launch. The product is IEEE float32 whatever the
-model's dtype: a rounded score sends a token to another expert.
+gets, ten microseconds instead of the two of a launch. The products are exact and summed in float32
+whatever the model's dtype: a rounded score sends a token to another expert. Where both are bf16,
+the matrix units do just that.
 """
 
 from typing import Any
@@ -48,7 +49,9 @@ def _score(
             mask=(expert < EXPERTS)[:, None] & inside[None, :],
             other=0.0,
         )
-        total = tl.dot(x.to(tl.float32), tl.trans(w.to(tl.float32)), total, input_precision="ieee")
+        if x.dtype != w.dtype:
+            x, w = x.to(tl.float32), w.to(tl.float32)
+        total = tl.dot(x, tl.trans(w), total, input_precision="ieee")
     place = (part * tokens + row).to(tl.int64)[:, None] * EXPERTS + expert[None, :]
     tl.store(parts + place, total, mask=(row < tokens)[:, None] & (expert < EXPERTS)[None, :])
 

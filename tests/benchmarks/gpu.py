@@ -47,9 +47,9 @@ PROMPT = 1024
 ANSWER = 512
 REPEATS = 50
 
-# Instructions of a lane for a weight that is decoded in registers, counted in the machine code of
-# the first sketches of these kernels: the other bound of W4A16, beside bytes.
-LANE_OPS_PER_WEIGHT = 8.0
+# Instructions of a lane for a weight that is decoded in registers, counted in the experts' machine
+# code for sm_90 (gate and up 3.2, down 3.6): the other bound of W4A16, beside bytes.
+LANE_OPS_PER_WEIGHT = 3.3
 LANES_PER_PROCESSOR = 128
 
 

@@ -60,6 +60,18 @@ def test_kernels_compile_without_spills(arch: str, packed: bool) -> None:
     assert all("bf16" in instruction or "f16" in instruction for instruction in products.values())
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_a_prefills_experts_fit_too(arch: str) -> None:
+    """More rows a program, and so more registers."""
+    from engine.decode.step import Step, step_kernels
+    from engine.kernels.offline import ARCHITECTURES, compile_distinct
+
+    step = Step(MINI, ARCHITECTURES[arch], 512, distinct=256, rounded=False)
+    launches = [k.launch for k in step_kernels(step) if k.name.startswith("expert")]
+    figures = compile_distinct(launches, arch)
+    assert_fits(arch, list(zip((one.name for one in launches), figures, strict=True)))
+
+
 @pytest.mark.parametrize("arch", NATIVE)
 def test_fp4_units_multiply_w4a4(arch: str) -> None:
     kernels = compiled(arch, True, True)
