@@ -4,10 +4,16 @@ Nothing is sorted. float32 values map to integers of the same order, and the cut
 integer t at which the values >= t still count for more than a target: their number for top-k, their
 probability for top-p. Two bits of t are found per reading of the row (16 readings), by one program
 a row; all sums have a fixed order.
+
+A long row is read so often only where it must be: two readings put its largest values aside, among
+which the cut almost always is, and where it then is looked for. How that goes: the k-th largest of
+the maxima of any groups of values is at most the k-th largest value, so that at least k values are
+not below it; and seldom many more, since few groups hold two of the largest.
 """
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -15,7 +21,9 @@ from torch import Tensor
 from engine.kernels.launch import Launch
 
 TILE = 4096
-"""Logits that a program holds at once."""
+"""Logits that a program holds at once, and that can be put aside."""
+NUCLEUS = 512
+"""Values that are put aside for top-p alone: mostly more than it keeps."""
 
 
 @triton.jit
@@ -65,6 +73,20 @@ def _sum_above(row, vocabulary, mask_id, temperature, top, floor, border, MASS: 
 
 
 @triton.jit
+def _raised(found, unit, at_low, at_middle, at_high, target):
+    """`found` with the next two bits, by what the keys from each of the three next values count."""
+    return tl.where(
+        tl.sum(at_high, 0) > target,
+        found + 3 * unit,
+        tl.where(
+            tl.sum(at_middle, 0) > target,
+            found + 2 * unit,
+            tl.where(tl.sum(at_low, 0) > target, found + unit, found),
+        ),
+    )
+
+
+@triton.jit
 def _search(row, vocabulary, mask_id, temperature, top, floor, target, MASS: tl.constexpr,
             TILE: tl.constexpr):  # fmt: skip
     """Largest key t such that the weights of the keys >= t sum to more than `target`."""
@@ -83,17 +105,49 @@ def _search(row, vocabulary, mask_id, temperature, top, floor, target, MASS: tl.
             at_low += tl.where(key >= low, weight, 0.0)
             at_middle += tl.where(key >= middle, weight, 0.0)
             at_high += tl.where(key >= high, weight, 0.0)
-        found = tl.where(
-            tl.sum(at_high, 0) > target,
-            high,
-            tl.where(
-                tl.sum(at_middle, 0) > target,
-                middle,
-                tl.where(tl.sum(at_low, 0) > target, low, found),
-            ),
-        )
+        found = _raised(found, unit, at_low, at_middle, at_high, target)
         unit = unit >> 2
     return found
+
+
+@triton.jit
+def _nth_largest(keys, n):
+    """The n-th largest of keys [TILE], which are held; 0 where there are fewer."""
+    found = tl.full((), 0, tl.uint32)
+    unit = tl.full((), 1 << 30, tl.uint32)
+    for _ in range(16):
+        at_low = (keys >= found + unit).to(tl.float32)
+        at_middle = (keys >= found + 2 * unit).to(tl.float32)
+        at_high = (keys >= found + 3 * unit).to(tl.float32)
+        found = _raised(found, unit, at_low, at_middle, at_high, n - 1.0)
+        unit = unit >> 2
+    return found
+
+
+@triton.jit
+def _put_aside(row, vocabulary, mask_id, temperature, n, values, columns, TILE: tl.constexpr):
+    """The n largest values of a row and some more, with their columns, in their order; returns how
+    many there are: if more than TILE, not all could be written."""
+    most = tl.zeros((TILE,), tl.uint32)
+    for first in range(0, vocabulary, TILE):
+        column = first + tl.arange(0, TILE)
+        key = ordered_key(scaled_logits(row, column, vocabulary, mask_id, temperature))
+        most = tl.maximum(most, tl.where(column < vocabulary, key, 0))
+    floor = _nth_largest(most, n)
+    count = 0
+    for first in range(0, vocabulary, TILE):
+        column = first + tl.arange(0, TILE)
+        x = scaled_logits(row, column, vocabulary, mask_id, temperature)
+        kept = ((ordered_key(x) >= floor) & (column < vocabulary)).to(tl.int32)
+        number = tl.sum(kept, 0)
+        if number > 0:
+            place = count + tl.cumsum(kept, 0) - 1
+            there = (kept == 1) & (place < TILE)
+            tl.store(values + place, x, mask=there)
+            tl.store(columns + place, column, mask=there)
+        count += number
+    tl.debug_barrier()  # other threads read what these wrote
+    return count
 
 
 @triton.jit
@@ -113,19 +167,11 @@ def _nth_equal(row, vocabulary, mask_id, temperature, border, count, TILE: tl.co
 
 
 @triton.jit
-def cut_kernel(
-    logits, top, limits, borders, cuts, vocabulary, mask_id,
+def _cut(
+    row, vocabulary, mask_id, temperature, highest, whole, limits,
     TOP_K: tl.constexpr, TOP_P: tl.constexpr, EXACT: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Program row: keep the values above borders[row], and its equals up to column cuts[row].
-
-    logits [rows, V]; top [rows] the largest logit (over no temperature); limits float32 [3]:
-    temperature, k, p. TOP_K keeps every value equal to the k-th, or with EXACT just k values.
-    """
-    line = tl.program_id(0)
-    row = logits + line.to(tl.int64) * vocabulary
-    temperature = tl.load(limits)
-    highest = tl.div_rn(tl.load(top + line), temperature)
+    """Key and column where a row is cut; `whole` is its probability, where top-k takes none."""
     border = tl.full((), 0, tl.uint32)
     cut = vocabulary - 1
     if TOP_K:
@@ -141,9 +187,10 @@ def cut_kernel(
             cut = _nth_equal(row, vocabulary, mask_id, temperature, border, count, TILE)
     if TOP_P:
         floor = border
-        whole = _sum_above(
-            row, vocabulary, mask_id, temperature, highest, floor, floor * 0, True, TILE
-        )
+        if TOP_K:
+            whole = _sum_above(
+                row, vocabulary, mask_id, temperature, highest, floor, floor * 0, True, TILE
+            )
         target = tl.load(limits + 2) * whole
         border = _search(row, vocabulary, mask_id, temperature, highest, floor, target, True, TILE)
         border = tl.maximum(border, floor)
@@ -155,6 +202,49 @@ def cut_kernel(
         more = tl.floor(tl.maximum(target - above, 0.0) / tl.maximum(each, 1e-38))
         count = tl.minimum(more, 1e9).to(tl.int32) + 1
         cut = _nth_equal(row, vocabulary, mask_id, temperature, border, count, TILE)
+    return border, cut
+
+
+@triton.jit
+def cut_kernel(
+    logits, top, limits, borders, cuts, values, columns, vocabulary, mask_id,
+    TOP_K: tl.constexpr, TOP_P: tl.constexpr, EXACT: tl.constexpr, ASIDE: tl.constexpr,
+    NUCLEUS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Program row: keep the values above borders[row], and its equals up to column cuts[row].
+
+    logits [rows, V]; top [rows] the largest logit (over no temperature); limits float32 [3]:
+    temperature, k, p. TOP_K keeps every value equal to the k-th, or with EXACT just k values.
+    ASIDE: values float32 and columns int32 [rows, TILE] take the largest.
+    """
+    line = tl.program_id(0)
+    row = logits + line.to(tl.int64) * vocabulary
+    temperature = tl.load(limits)
+    highest = tl.div_rn(tl.load(top + line), temperature)
+    nothing = tl.full((), 0, tl.uint32)
+    whole = 0.0
+    if not TOP_K:
+        whole = _sum_above(
+            row, vocabulary, mask_id, temperature, highest, nothing, nothing, True, TILE
+        )
+    count = TILE + 1
+    if ASIDE:
+        values += line * TILE
+        columns += line * TILE
+        n = tl.load(limits + 1) if TOP_K else NUCLEUS * 1.0
+        count = _put_aside(row, vocabulary, mask_id, temperature, n, values, columns, TILE)
+        if not TOP_K:
+            mass = _sum_above(values, count, -1, 1.0, highest, nothing, nothing, True, TILE)
+            count = tl.where(mass > tl.load(limits + 2) * whole, count, TILE + 1)
+    if count <= TILE:
+        border, place = _cut(
+            values, count, -1, 1.0, highest, whole, limits, TOP_K, TOP_P, EXACT, TILE
+        )
+        cut = tl.load(columns + place)
+    else:
+        border, cut = _cut(
+            row, vocabulary, mask_id, temperature, highest, whole, limits, TOP_K, TOP_P, EXACT, TILE
+        )
     tl.store(borders + line, key_value(border))
     tl.store(cuts + line, cut)
 
@@ -178,12 +268,16 @@ def cut_launch(
     temperature, k and p; k counts up to 2^24, and must not exceed V. mask_id -1 suppresses nothing.
     """
     rows, vocabulary = logits.shape
+    aside = vocabulary > 2 * TILE
+    room = (rows, TILE if aside else 0)
     arguments: dict[str, Any] = {
         "logits": logits, "top": top, "limits": limits, "borders": borders, "cuts": cuts,
+        "values": torch.empty(room, device=logits.device),
+        "columns": torch.empty(room, dtype=torch.int32, device=logits.device),
         "vocabulary": vocabulary, "mask_id": mask_id,
     }  # fmt: skip
     constants = {
-        "TOP_K": use_k, "TOP_P": use_p, "EXACT": exact,
+        "TOP_K": use_k, "TOP_P": use_p, "EXACT": exact, "ASIDE": aside, "NUCLEUS": NUCLEUS,
         "TILE": min(TILE, triton.next_power_of_2(vocabulary)),
     }  # fmt: skip
-    return Launch("cut", cut_kernel, (rows,), arguments, constants, warps=8)
+    return Launch("cut", cut_kernel, (rows,), arguments, constants, warps=16)

@@ -106,23 +106,48 @@ def test_samples(
     compare(some_logits(rows, vocabulary), config, 3, start=32 * step, step=step)
 
 
-def test_filters_cut_among_equals_where_the_host_does() -> None:
+def assert_cut_alike(logits: Tensor, top_k: int | None, top_p: float | None) -> None:
+    config = DecodeConfig(temperature=1.0, top_k=top_k, top_p=top_p, seed=0)
+    rows, vocabulary = logits.shape
+    sampler = Sampler(config, rows, vocabulary, 0, torch.zeros(1, 3, dtype=torch.int64))
+    plain = unmasking.suppress_mask(logits, 0)
+    borders, cuts = torch.empty(rows), torch.empty(rows, dtype=torch.int32)
+    cut_launch(
+        logits, plain.amax(-1), sampler.limits, borders, cuts, mask_id=0,
+        use_k=sampler.use_k, use_p=sampler.use_p,
+    ).run()  # fmt: skip
+    column = torch.arange(vocabulary)
+    equal = (plain == borders[:, None]) & (column <= cuts[:, None])
+    kept = (plain > borders[:, None]) | equal
+    filtered = unmasking.filter_logits(plain, 1.0, top_k, top_p)
+    assert torch.equal(kept, filtered > -math.inf)
+
+
+@pytest.mark.parametrize(
+    ("top_k", "top_p"), [(10, None), (None, 0.7), (40, 0.6), (None, 0.31)]
+)  # fmt: skip
+def test_filters_cut_among_equals_where_the_host_does(
+    top_k: int | None, top_p: float | None
+) -> None:
     """Whole numbers as logits, so that ties decide everywhere."""
-    logits = some_logits(4, 300, scale=1.5).round()
-    for top_k, top_p in ((10, None), (None, 0.7), (40, 0.6), (None, 0.31)):
-        config = DecodeConfig(temperature=1.0, top_k=top_k, top_p=top_p, seed=0)
-        sampler = Sampler(config, 4, 300, 0, torch.zeros(1, 3, dtype=torch.int64))
-        plain = unmasking.suppress_mask(logits, 0)
-        borders, cuts = torch.empty(4), torch.empty(4, dtype=torch.int32)
-        cut_launch(
-            logits, plain.amax(-1), sampler.limits, borders, cuts, mask_id=0,
-            use_k=sampler.use_k, use_p=sampler.use_p,
-        ).run()  # fmt: skip
-        column = torch.arange(300)
-        equal = (plain == borders[:, None]) & (column <= cuts[:, None])
-        kept = (plain > borders[:, None]) | equal
-        filtered = unmasking.filter_logits(plain, 1.0, top_k, top_p)
-        assert torch.equal(kept, filtered > -math.inf)
+    assert_cut_alike(some_logits(4, 300, scale=1.5).round(), top_k, top_p)
+
+
+@pytest.mark.parametrize(
+    ("scale", "top_k", "top_p"),
+    [
+        (3.0, 40, None), (3.0, None, 0.6), (3.0, 300, 0.9),
+        (0.01, None, 0.5),  # more than half of the row: not all of it can be put aside
+        (3.0, 5000, None),
+        (1e-4, 50, None),  # all values are one of three: too many equals
+    ],
+)  # fmt: skip
+def test_long_rows_are_cut_there_too(scale: float, top_k: int | None, top_p: float | None) -> None:
+    """The largest values are looked at alone if they suffice, and the whole row if they do not."""
+    logits = some_logits(2, 12_000, scale=scale)
+    logits = (logits * 512).round() / 512
+    logits[1] = logits[1].sort(descending=True).values  # all of the largest in one tile
+    assert_cut_alike(logits, top_k, top_p)
 
 
 def test_two_blocks_in_one_launch_have_places_and_steps_of_their_own() -> None:
