@@ -89,8 +89,9 @@ def expert_plan(
     warps = warps_for(tile, dtype, native=native)
     if tcgen05 and dtype is None:
         warps = 8 if native or joined else 4
-    elif capability[0] == 9 and dtype is None and rows == 16:
-        # Too few for wgmma, which needs a fence for each of the products of decoded weights.
+    elif capability in ((8, 0), (9, 0)) and dtype is None and rows == 16:
+        # Too few for sm_90's wgmma, which needs a fence for each of the products of decoded
+        # weights; with four, sm_80 spilled.
         warps = 2
     return Plan(tile, rows, warps, 3, native, tcgen05)
 
