@@ -1,4 +1,4 @@
-"""The emulator of `emulator/*.h` as a shared object: built once for its sources, called by ctypes."""
+"""The emulator as a shared object: built once for the sources in `emulator`, called by ctypes."""
 
 import ctypes
 import hashlib
