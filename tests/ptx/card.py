@@ -1,7 +1,7 @@
 """The emulated card: Triton compiles for a card that is not there, and what it would hand to the
 driver, PTX, runs in the emulator on tensors in the host's memory.
 
-`install` puts it in the place of Triton's driver, for the whole process. NVIDIA's assembler is
+`emulated` puts it in the place of Triton's driver, for the whole process. NVIDIA's assembler is
 passed by, so that what is run is PTX and not machine code: registers, spills and the scheduling of
 instructions are not seen. Each launch is checked for races, for misaligned addresses and for
 addresses outside of the tensors that it was given.
@@ -11,10 +11,12 @@ import os
 import random
 import struct
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -22,6 +24,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime.driver import driver
 
+from engine.kernels import expert_memory, triton_experts
 from engine.kernels.offline import ARCHITECTURES, SHARED_LIMIT
 from engine.kernels.plans import Capability
 from tests.ptx.library import Counters, Grid, Kernel, cache_folder
@@ -45,10 +48,26 @@ class Card:
     seed: int = 0
     finds_races: bool = True
     ledger: "list[Run] | None" = None
+    _beside: dict[int, list[torch.UntypedStorage]] = field(default_factory=dict)
 
     @property
     def capability(self) -> Capability:
         return ARCHITECTURES[self.arch]
+
+    def between(self, base: Tensor, other: Tensor) -> int:
+        """The engine's own distance from one tensor to another, which a kernel that is given `base`
+        may go: so it may touch `other` too, though that is not among its arguments."""
+        self._beside.setdefault(base.data_ptr(), []).append(other.untyped_storage())
+        return expert_memory.between(base, other)
+
+    def memory(self, arguments: Iterable[Any]) -> list[tuple[int, int]]:
+        """Begin and end of what a launch with these arguments may touch, each once."""
+        tensors = [a for a in arguments if isinstance(a, Tensor)]
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        for tensor in tensors:
+            storages += self._beside.get(tensor.data_ptr(), [])
+        parts = {(one.data_ptr(), one.data_ptr() + one.nbytes()) for one in storages}
+        return sorted(part for part in parts if part[0] < part[1])
 
 
 @dataclass(frozen=True)
@@ -61,12 +80,18 @@ class Run:
     counters: list[Counters]
 
 
-def install(card: Card) -> None:
-    """Make `card` the one that Triton compiles for and launches on. Its compiled kernels go to a
-    cache of their own, for they are no machine code."""
-    os.environ["TRITON_CACHE_DIR"] = str(cache_folder() / "triton")
-    CUDABackend.make_cubin = _keep_ptx
-    driver.set_active(_Driver(card))
+@contextmanager
+def emulated(card: Card) -> Iterator[Card]:
+    """Make `card` the one that Triton compiles for and launches on, within. Its compiled kernels go
+    to a cache of their own, for they are no machine code. A kernel that has been launched on another
+    card in this process still goes there."""
+    with ExitStack() as undo:
+        undo.callback(driver.set_active, driver._active)
+        undo.enter_context(patch.dict(os.environ, TRITON_CACHE_DIR=str(cache_folder() / "triton")))
+        undo.enter_context(patch.object(CUDABackend, "make_cubin", _keep_ptx))
+        driver.set_active(_Driver(card))
+        undo.enter_context(patch.object(triton_experts, "between", card.between))
+        yield card
 
 
 def _keep_ptx(self: CUDABackend, src: str, metadata: Any, options: Any, capability: int) -> bytes:
@@ -132,7 +157,7 @@ class _Launcher:
         ]
         bits = [_bits(kind, value) for kind, value in given] + SCRATCH * [0]
         ledger = self._card.ledger
-        counters = kernel.run(grid, bits, _memory(arguments), count=ledger is not None)
+        counters = kernel.run(grid, bits, self._card.memory(arguments), count=ledger is not None)
         if ledger is not None:
             ledger.append(Run(name, grid, kernel.texts, counters))
 
@@ -146,12 +171,3 @@ def _bits(kind: str, value: Any) -> int:
     if kind[0] not in "iu":
         raise NotImplementedError(f"arguments of type {kind} are not emulated")
     return int(value) & (1 << 64) - 1
-
-
-def _memory(arguments: Sequence[Any]) -> list[tuple[int, int]]:
-    """Begin and end of what the tensors among the arguments lie in, each once."""
-    parts = {
-        (storage.data_ptr(), storage.data_ptr() + storage.nbytes())
-        for storage in (a.untyped_storage() for a in arguments if isinstance(a, Tensor))
-    }
-    return sorted(part for part in parts if part[0] < part[1])

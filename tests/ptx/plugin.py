@@ -6,11 +6,15 @@ Kernels are then launched on tensors in the host's memory, where tests ask for t
 """
 
 import os
+from contextlib import ExitStack
 
 import pytest
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from tests.ptx.card import Card, install
+    from tests.ptx.card import Card, emulated
 
-    install(Card(os.environ["EMULATED_CARD"], int(os.environ.get("EMULATED_SEED", "0"))))
+    stack = ExitStack()
+    card = Card(os.environ["EMULATED_CARD"], int(os.environ.get("EMULATED_SEED", "0")))
+    stack.enter_context(emulated(card))
+    config.add_cleanup(stack.close)

@@ -1,6 +1,7 @@
 """Every kernel compiled for a card and run on the emulated one, against the reference: each file
-`tests/triton/cases_*.py` in a process of its own, which also fails where a launch races, or touches
-memory misaligned or outside of its tensors."""
+`tests/triton/cases_*.py` in a process of its own, and what `tests/gpu` asks of a card before it is
+there. They also fail where a launch races, or touches memory misaligned or outside of its tensors.
+"""
 
 import os
 import subprocess
@@ -48,3 +49,10 @@ def test_kernels_equal_the_reference(arch: str, file: str) -> None:
     # What is left out multiplies on FP4 units (`tests/triton/target.py`).
     if arch == "sm_120" or file not in ("cases_matrix.py", "cases_launches.py"):
         assert "skipped" not in printed
+
+
+@pytest.mark.parametrize("file", ["test_kernels_on_card.py", "test_last_programs_on_card.py"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_the_cards_own_tests(arch: str, file: str) -> None:
+    plugin, settings = ("-p", "tests.ptx.rehearsal"), ("-c", "tests/gpu/pytest.ini")
+    assert "skipped" not in emulated(arch, *plugin, *settings, f"tests/gpu/{file}")

@@ -88,6 +88,7 @@ inline u64 to_f16(double value) {
     if (std::isnan(value)) return CANONICAL_NAN_F16;
     const u64 sign = std::signbit(value) ? 0x8000 : 0;
     const double size = std::fabs(value);
+    if (size == 0) return sign;
     if (size >= 65520) return sign | 0x7c00;
     int exponent = 0;
     std::frexp(size, &exponent);
