@@ -83,8 +83,8 @@ class Run:
 @contextmanager
 def emulated(card: Card) -> Iterator[Card]:
     """Make `card` the one that Triton compiles for and launches on, within. Its compiled kernels go
-    to a cache of their own, for they are no machine code. A kernel that has been launched on another
-    card in this process still goes there."""
+    to a cache of their own, for they are no machine code. A kernel that this process has launched
+    on another card still goes there."""
     with ExitStack() as undo:
         undo.callback(driver.set_active, driver._active)
         undo.enter_context(patch.dict(os.environ, TRITON_CACHE_DIR=str(cache_folder() / "triton")))

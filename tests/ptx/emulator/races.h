@@ -90,16 +90,17 @@ public:
 private:
     using Clock = std::vector<u32>;  // for each program: what came before this epoch is known
 
-    struct Access {
+    struct Access {  // there is one for every word, so that it is kept small
         int program = -1;  // -1: there was none
-        int warp = 0;
-        u32 epoch = 0;
+        u32 warp : 6, epoch : 26;
     };
 
-    struct Word {  // four bytes of global memory: who last stored and loaded which of them
-        Access store, load;
+    // Four bytes of global memory: who last stored and loaded which of them. Of loads also the last
+    // one of another warp of the same program, and the last one of another program: not all that
+    // there were, but a store that is ordered after these is seldom not ordered after the others.
+    struct Word {
+        Access store{}, load{}, of_other_warp{}, of_other_program{};
         unsigned char stored = 0, loaded = 0;
-        bool more_loads = false;  // loads before the last one, not ordered with it
     };
 
     static constexpr int NOBODY = -1, SEVERAL = -2;
@@ -114,10 +115,14 @@ private:
         for (std::size_t i = 0; i < to.size(); i++) clock[i] = std::max(clock[i], to[i]);
     }
 
+    Access access_of(int warp) const { return {program_, static_cast<u32>(warp), epoch_}; }
+
     // Whether an access comes before what `warp` does now.
     bool ordered(const Access& access, int warp) const {
         if (access.program < 0) return true;
-        if (access.program == program_) return access.warp == warp || access.epoch < epoch_;
+        if (access.program == program_) {
+            return access.warp == static_cast<u32>(warp) || access.epoch < epoch_;
+        }
         const auto index = static_cast<std::size_t>(access.program);
         return index < known_.size() && access.epoch < known_[index];
     }
@@ -134,29 +139,34 @@ private:
         if (word.stored & covered && !ordered(word.store, warp)) {
             complain(by, "a load of what " + owner(word.store) + " stored");
         }
-        if (!ordered(word.load, warp)) word.more_loads = true;
-        word.load = {program_, warp, epoch_};
+        const Access now = access_of(warp), last = word.load;
+        if (last.program != program_) {
+            word.of_other_program = last;
+            word.of_other_warp = {};
+        } else if (last.warp != now.warp) {
+            word.of_other_warp = last;
+        }
+        word.load = now;
         word.loaded |= covered;
     }
 
     void global_store(const Instruction& by, Word& word, int warp, unsigned char covered,
                       bool equal) {
         if (word.loaded & covered) {
-            if (!ordered(word.load, warp)) {
-                complain(by, "a store over what " + owner(word.load) + " loaded");
-            } else if (word.more_loads && word.load.program != program_) {
-                complain(by, "a store over what several programs loaded, perhaps in no order");
+            for (const Access& load : {word.load, word.of_other_warp, word.of_other_program}) {
+                if (ordered(load, warp)) continue;
+                complain(by, "a store over what " + owner(load) + " loaded");
+                break;
             }
         }
         if (word.stored & covered && !equal && !ordered(word.store, warp)) {
             complain(by, "a store over what " + owner(word.store) + " stored");
         }
-        const Access now{program_, warp, epoch_};
-        const bool same = word.store.program == program_ && word.store.epoch == epoch_ &&
-                          word.store.warp == warp;
+        const Access now = access_of(warp);
+        const bool same = word.store.program == now.program && word.store.epoch == now.epoch &&
+                          word.store.warp == now.warp;
         word.stored = same ? word.stored | covered : covered;
         word.store = now;
-        word.more_loads = false;
         word.loaded &= static_cast<unsigned char>(~covered);
     }
 
