@@ -12,11 +12,9 @@ from torch import Tensor
 
 from engine.checkpoint.nvfp4 import quantize
 from engine.kernels import nvfp4_ops, nvfp4_reference, ops, reference
+from tests.gpu.card import DEVICE, capability, needs_card
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = needs_card
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 2**-6}
 DTYPES = list(TOLERANCES)
@@ -32,7 +30,7 @@ def near(found: Tensor, wanted: Tensor, tolerance: float | None = None) -> None:
 
 def draw(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed + sum(shape))
-    return torch.randn(*shape, generator=generator).to("cuda", dtype)
+    return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +53,7 @@ def test_norm(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_split_qkv(dtype: torch.dtype) -> None:
-    cos, sin = reference.rotary_tables(torch.arange(9, 41, device="cuda"), 64, 6e5, dtype)
+    cos, sin = reference.rotary_tables(torch.arange(9, 41, device=DEVICE), 64, 6e5, dtype)
     arguments = draw(32, 24 * 128, dtype=dtype), draw(128, dtype=dtype), draw(128, dtype=dtype)
     sizes = {"heads": 16, "kv_heads": 4, "eps": 1e-6}
     ours = ops(cos).split_qkv(*arguments, cos, sin, **sizes)
@@ -91,7 +89,7 @@ def test_linear(dtype: torch.dtype, rows: int, shape: tuple[int, int]) -> None:
 
 def routed(tokens: int, experts: int, top_k: int) -> tuple[Tensor, Tensor]:
     ids = torch.rand(tokens, experts, generator=torch.Generator().manual_seed(3)).argsort(1)
-    return ids[:, :top_k].contiguous().cuda(), draw(tokens, top_k).abs()
+    return ids[:, :top_k].contiguous().to(DEVICE), draw(tokens, top_k).abs()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -117,8 +115,10 @@ def test_soft_embedding(top_k: int | None) -> None:
 def test_packed_linear(dtype: torch.dtype, rounded: bool) -> None:
     x = draw(32, 2048, dtype=dtype)
     weight = quantize(draw(512, 2048).cpu(), "modelopt")
-    parts = weight.packed.cuda(), weight.scales.cuda(), weight.global_scale.cuda().float()
-    scale = torch.tensor(4 / 2688, device="cuda") if rounded else None
+    parts = (
+        weight.packed.to(DEVICE), weight.scales.to(DEVICE), weight.global_scale.to(DEVICE).float(),
+    )  # fmt: skip
+    scale = torch.tensor(4 / 2688, device=DEVICE) if rounded else None
     found = nvfp4_ops(x).nvfp4_linear(x, *parts, scale)
     near(found, nvfp4_reference.nvfp4_linear(x, *parts, scale), W4A4 if rounded else None)
 
@@ -130,11 +130,11 @@ def packed_experts() -> tuple[Tensor, ...]:
         weights = [quantize(draw(rows, columns, seed=n).cpu() / 20, "modelopt") for n in range(8)]
         alpha = torch.stack([w.global_scale for w in weights]).float()
         parts += [
-            torch.stack([w.packed for w in weights]).cuda(),
+            torch.stack([w.packed for w in weights]).to(DEVICE),
             torch.stack([w.scales.view(torch.uint8) for w in weights])
-            .cuda()
+            .to(DEVICE)
             .view(torch.float8_e4m3fn),
-            (alpha[:, None].expand(-1, 2).contiguous() if alphas == 2 else alpha).cuda(),
+            (alpha[:, None].expand(-1, 2).contiguous() if alphas == 2 else alpha).to(DEVICE),
         ]
     return tuple(parts)
 
@@ -146,7 +146,7 @@ def test_packed_experts(dtype: torch.dtype, rounded: bool) -> None:
     scales = {}
     if rounded:
         names = ("gate_up_input_scale", "down_input_scale")
-        scales = {name: torch.tensor(4 / 2688, device="cuda") for name in names}
+        scales = {name: torch.tensor(4 / 2688, device=DEVICE) for name in names}
     arguments = hidden, *routed(32, 8, 3), *packed_experts()
     found = nvfp4_ops(hidden).nvfp4_expert_mlp(*arguments, **scales)
     wanted = nvfp4_reference.nvfp4_expert_mlp(*arguments, **scales)
@@ -166,7 +166,7 @@ def test_a_plain_shared_expert_in_the_launches_of_packed_ones(
 
     tokens, experts, top_k, width = 32, 8, 3, 256
     x, (ids, _) = draw(tokens, 512, dtype=dtype), routed(tokens, experts, top_k)
-    scale = torch.tensor(4 / 2688, device="cuda") if rounded else None
+    scale = torch.tensor(4 / 2688, device=DEVICE) if rounded else None
     gate_up, gate_scales, gate_alpha, down, down_scales, alpha = packed_experts()
     stacks = (
         ExpertWeights(gate_up, gate_scales.view(torch.uint8), gate_alpha),
@@ -182,9 +182,7 @@ def test_a_plain_shared_expert_in_the_launches_of_packed_ones(
         if beside is not None:
             chosen = torch.cat((ids, torch.full_like(ids[:, :1], experts)), 1)
         count = experts + (beside is not None)
-        plan = expert_plan(
-            torch.cuda.get_device_capability(), None, chosen.numel(), experts, rounded=rounded
-        )
+        plan = expert_plan(capability(), None, chosen.numel(), experts, rounded=rounded)
         buffers = Buffers.empty(
             x, chosen.shape[1], count, width, plan, scaled=rounded, plain=beside is not None
         )

@@ -7,14 +7,9 @@ import torch
 from torch import Tensor
 
 from engine.kernels import reference
+from tests.gpu.card import DEVICE, TIMES, needs_card
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
-
-DEVICE = "cuda"
-TIMES = 300
+pytestmark = needs_card
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:

@@ -1,4 +1,5 @@
-"""The files `interpreted_*.py` run in a process of their own (`test_interpreted.py` starts it):
+"""The files `cases_*.py` run in processes of their own, once under Triton's interpreter
+(`test_interpreted.py`) and once compiled, on the emulated card (`tests/ptx/test_compiled.py`):
 Triton decides for or against its interpreter when it is imported."""
 
 import os

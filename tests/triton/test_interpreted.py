@@ -1,4 +1,4 @@
-"""Every kernel under Triton's interpreter against the reference: each file `interpreted_*.py` in a
+"""Every kernel under Triton's interpreter against the reference: each file `cases_*.py` in a
 process of its own (Triton chooses when it is imported)."""
 
 import os
@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("file", sorted(path.name for path in HERE.glob("interpreted_*.py")))
+@pytest.mark.parametrize("file", sorted(path.name for path in HERE.glob("cases_*.py")))
 def test_kernels_equal_the_reference(file: str) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / file)],

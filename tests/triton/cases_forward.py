@@ -1,5 +1,5 @@
-"""A whole forward on Triton kernels under the interpreter, dispatched as on a card, against the
-reference's: the golden tiny model, plain and packed, over a prefix and without one.
+"""A whole forward on Triton kernels, dispatched as on a card, against the reference's: the golden
+tiny model, plain and packed, over a prefix and without one.
 
 Tolerances: float32, logits up to 32 that both sum in orders of their own through three layers; the
 reference itself is within 1e-4 of the true ones. In bfloat16 both round the same values, but a sum

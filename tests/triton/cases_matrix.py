@@ -1,4 +1,4 @@
-"""The matrix kernels against the plain torch that they stand for, under Triton's interpreter."""
+"""The matrix kernels against the plain torch that they stand for."""
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from engine.kernels import (
 from engine.kernels.plans import Capability, expert_tile, linear_tile
 from engine.kernels.triton_slots import Slots, slots_launch
 from tests.triton.interpreter import narrow, values
+from tests.triton.target import needs_its_fp4_units
 
 # Relative to the largest output. float32: sums of up to 192 products in another order, each off by
 # 2^-24 of the largest partial sum. bf16: both round the same float32 sums, which differ in their
@@ -122,6 +123,7 @@ def test_plain_experts(case: tuple, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("case", EXPERT_CASES, ids=str)
 @pytest.mark.parametrize("rounded", [False, True], ids=["w4a16", "w4a4"])
 def test_packed_experts(card: Capability, case: tuple, rounded: bool) -> None:
+    needs_its_fp4_units(card, rounded)
     tokens, experts, top_k, hidden, width, kind = case
     dtype = torch.bfloat16 if tokens == 1 else torch.float32
     x, weights = draw(tokens, hidden).to(dtype), draw(tokens, top_k).abs()
@@ -138,6 +140,7 @@ def test_packed_experts(card: Capability, case: tuple, rounded: bool) -> None:
 @pytest.mark.parametrize("card", [(8, 0), (12, 0)], ids=str)
 @pytest.mark.parametrize("rounded", [False, True], ids=["w4a16", "w4a4"])
 def test_tiled_experts_are_the_linear_ones(card: Capability, rounded: bool) -> None:
+    needs_its_fp4_units(card, rounded)
     tile = expert_tile(card, None)
     tokens, experts, top_k, hidden, width = 3, 4, 2, 2 * tile.columns, tile.columns
     packed = packed_stacks(*stacks(experts, hidden, width))
@@ -171,6 +174,7 @@ def test_plain_linear(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("shape", [(1, 32, 64), (33, 80, 176)], ids=str)
 @pytest.mark.parametrize("rounded", [False, True], ids=["w4a16", "w4a4"])
 def test_packed_linear(card: Capability, shape: tuple[int, int, int], rounded: bool) -> None:
+    needs_its_fp4_units(card, rounded)
     tokens, rows, columns = shape
     weight = quantize(draw(rows, columns))
     x = draw(tokens, columns).to(torch.bfloat16 if tokens == 1 else torch.float32)

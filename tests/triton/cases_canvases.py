@@ -1,5 +1,5 @@
-"""Stored canvases of the golden runs fed to the loop's launches under the interpreter: what the
-reference predicted there, and what it made of the canvas. `interpreted_answers.py` has whole runs.
+"""Stored canvases of the golden runs fed to the loop's launches: what the reference predicted
+there, and what it made of the canvas. `cases_answers.py` has whole runs.
 
 Of each run two steps: the one that edits most (or the first), and the last that decides something.
 What stands before the canvas is brought into the cache by the reference's forward. Equality is
@@ -18,7 +18,7 @@ from engine.decode.denoise import Denoiser
 from engine.decode.loop_launches import LoopLaunches
 from engine.generate import Engine
 from tests.engine.conftest import Golden
-from tests.triton.interpreted_answers import RUNS
+from tests.triton.cases_answers import RUNS
 
 DATA = Path(__file__).parents[1] / "data" / "llada2_tiny"
 META = json.loads((DATA / "golden_meta.json").read_text())

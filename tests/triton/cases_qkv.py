@@ -1,4 +1,4 @@
-"""The QKV split under the interpreter, in both forms: tensors of its own, and into the cache."""
+"""The QKV split, in both forms: tensors of its own, and into the cache."""
 
 import pytest
 import torch

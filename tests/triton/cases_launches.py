@@ -27,6 +27,7 @@ from engine.model.residual import ResidualAdapter, add_residual
 from engine.model.tiles import tile_weights
 from engine.model.transformer import LLaDA2Model
 from tests.engine.nvfp4_checkpoints import packed_tensors, write
+from tests.triton.target import needs_its_fp4_units
 
 DATA = Path(__file__).parents[1] / "data" / "llada2_tiny"
 CPU = torch.device("cpu")
@@ -161,6 +162,7 @@ def test_the_shared_expert_joins_those_of_its_form(name: str, joins: bool, tmp_p
 )  # fmt: skip
 def test_rounded_activations(card: Any, other: str | None, joins: bool, tmp_path: Path) -> None:
     """The shared expert is one of the routed ones, unless its input is to be rounded otherwise."""
+    needs_its_fp4_units(card, rounded=True)
     model = packed("nvfp4")(tmp_path)
     moe = model.model.layers[1].mlp
     if other is not None:
@@ -175,6 +177,7 @@ def test_rounded_activations(card: Any, other: str | None, joins: bool, tmp_path
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_dense_layers_input_is_rounded_once_where_it_can_be(alike: bool, tmp_path: Path) -> None:
     """By the norm that makes it; against two scales it is rounded twice."""
+    needs_its_fp4_units((12, 0), rounded=True)
     model = packed("nvfp4")(tmp_path)
     if not alike:
         model.model.layers[0].mlp.up_proj.input_scale.mul_(3)
@@ -189,6 +192,7 @@ def test_a_dense_layers_input_is_rounded_once_where_it_can_be(alike: bool, tmp_p
 @pytest.mark.parametrize("card", [(9, 0), (12, 0)])
 def test_rounded_activations_beside_a_plain_shared_expert(card: Any, tmp_path: Path) -> None:
     """The routed experts' input is rounded, the shared one's is not; both are in their launches."""
+    needs_its_fp4_units(card, rounded=True)
     model = packed("nvfp4", only=".experts.")(tmp_path)
     assert isinstance(joined_shared(model.model.layers[1].mlp), PlainExpert)
     found, wanted = both(model, 1, card)

@@ -1,4 +1,4 @@
-"""RMSNorm under the interpreter: the reference's values, rounded where it rounds."""
+"""RMSNorm: the reference's values, rounded where it rounds."""
 
 import pytest
 import torch

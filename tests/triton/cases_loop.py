@@ -1,5 +1,5 @@
-"""The loop's own kernel under the interpreter against its rule in plain torch: the same state and
-the same mailbox after every round, by the same predictions; whole answers of many shapes."""
+"""The loop's own kernel against its rule in plain torch: the same state and the same mailbox after
+every round, by the same predictions; whole answers of many shapes."""
 
 import copy
 from collections.abc import Iterator

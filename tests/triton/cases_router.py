@@ -1,4 +1,4 @@
-"""The router under the interpreter: the reference's choice, equals in their order."""
+"""The router: the reference's choice, equals in their order."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
-"""Predictions under the interpreter, against the rules on the host: the same tokens for the same
-seed, position and step, greedy and sampled, filtered and not.
+"""Predictions against the rules on the host: the same tokens for the same seed, position and step,
+greedy and sampled, filtered and not.
 
 Probabilities: float32 sums of a row in another order, and a logarithm the host takes and gives back
 (its error, 2^-24 of a logit near 10, is the larger one): 2e-6 of the value. Entropy likewise, 1e-5.

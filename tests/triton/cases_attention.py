@@ -1,4 +1,4 @@
-"""Attention under the interpreter: block-causal, over a prefix, and with the length on the device.
+"""Attention: block-causal, over a prefix, and with the length on the device.
 
 Tolerances: float32 sums in another order, 1e-5; in bfloat16 the weights are rounded before they
 multiply the values (the reference's do not have to be) and so is the result: 2^-7 of values near 1.

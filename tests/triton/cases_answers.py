@@ -1,9 +1,9 @@
-"""Whole answers on Triton kernels under the interpreter, every forward and every decision of them:
-the golden tiny model's tokens in its steps, with overlap and without.
+"""Whole answers on Triton kernels, every forward and every decision of them: the golden tiny
+model's tokens in its steps, with overlap and without.
 
 The goldens leave room around every decision (`smallest_margin`), a hundred times what float32 sums
 in another order move; so equality is exact. The prompt's whole blocks are the reference's here:
-`interpreted_forward.py` holds a forward over them.
+`cases_forward.py` holds a forward over them.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The soft embedding under the interpreter, over all tokens and over the likeliest.
+"""The soft embedding, over all tokens and over the likeliest.
 
 Tolerances: float32 sums over the vocabulary in another order, 2e-5 of entries near 1; in bfloat16
 both round the probabilities to it and the reference its result too: 2^-7.

@@ -1,0 +1,20 @@
+"""A pytest plugin that puts the emulated card in place before tests are collected:
+
+    EMULATED_CARD=sm_90 [EMULATED_SEED=1] python -m pytest -p tests.ptx.plugin FILES
+
+Kernels are then launched on tensors in the host's memory, where tests ask for them.
+"""
+
+import os
+from contextlib import ExitStack
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from tests.ptx.card import Card, emulated
+
+    stack = ExitStack()
+    card = Card(os.environ["EMULATED_CARD"], int(os.environ.get("EMULATED_SEED", "0")))
+    stack.enter_context(emulated(card))
+    config.add_cleanup(stack.close)
