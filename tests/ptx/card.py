@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -42,12 +43,16 @@ class Card:
         seed: of the orders that launches draw.
         finds_races: it costs memory and half of the time.
         ledger: where launches are counted, if they are to be.
+        stream: the current one, on which launches go.
+        captured: of each stream that captures, where its launches are written down instead.
     """
 
     arch: str
     seed: int = 0
     finds_races: bool = True
     ledger: "list[Run] | None" = None
+    stream: int = 0
+    captured: dict[int, list[Any]] = field(default_factory=dict)
     _beside: dict[int, list[torch.UntypedStorage]] = field(default_factory=dict)
 
     @property
@@ -110,6 +115,7 @@ class _Driver:
         limit = SHARED_LIMIT[card.arch]
         major, minor = card.capability
         self._target = GPUTarget("cuda", 10 * major + minor, 32)
+        self._card = card
 
     def get_current_target(self) -> GPUTarget:
         return self._target
@@ -118,7 +124,7 @@ class _Driver:
         return 0
 
     def get_current_stream(self, device: int) -> int:
-        return 0
+        return self._card.stream
 
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cpu")
@@ -156,8 +162,12 @@ class _Launcher:
             if kind != "constexpr"
         ]
         bits = [_bits(kind, value) for kind, value in given] + SCRATCH * [0]
+        memory = self._card.memory(arguments)
+        if stream in self._card.captured:
+            self._card.captured[stream].append(partial(kernel.run, grid, bits, memory))
+            return
         ledger = self._card.ledger
-        counters = kernel.run(grid, bits, self._card.memory(arguments), count=ledger is not None)
+        counters = kernel.run(grid, bits, memory, count=ledger is not None)
         if ledger is not None:
             ledger.append(Run(name, grid, kernel.texts, counters))
 
