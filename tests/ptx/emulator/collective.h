@@ -46,24 +46,20 @@ inline void set_predicate(Warp& warp, const Instruction& by, u32 mask) {
 inline void move(Warp& warp, const Instruction& by, u32 mask) {
     const auto& to = by.operand(0);
     const auto& from = by.operand(1);
-    const int parts = static_cast<int>(std::max(to.size(), from.size()));
-    const int bits = bits_of(by.type) / parts;
     if (to.size() > 1 && from.size() > 1) by.refuse("a move of several registers to several");
-    const u64 whole = low_bits(bits);
-    Registers value{};
+    const int bits = bits_of(by.type);
+    const int taken = bits / static_cast<int>(from.size());
+    const int given = bits / static_cast<int>(to.size());
+    Registers value{}, scratch;
     for (std::size_t i = 0; i < from.size(); i++) {
-        Registers scratch;
         const u64* in = warp.read(from[i], scratch);
-        each_lane(mask, [&](int lane) { value[lane] |= (in[lane] & whole) << (bits * i); });
-        if (to.size() > 1) each_lane(mask, [&](int lane) { value[lane] = in[lane]; });
+        each_lane(mask, [&](int lane) {
+            value[lane] |= (in[lane] & low_bits(taken)) << taken * i;
+        });
     }
     for (std::size_t i = 0; i < to.size(); i++) {
         u64* out = warp.write(to[i]);
-        if (to.size() == 1) {
-            each_lane(mask, [&](int lane) { out[lane] = value[lane]; });
-        } else {
-            each_lane(mask, [&](int lane) { out[lane] = value[lane] >> (bits * i) & whole; });
-        }
+        each_lane(mask, [&](int lane) { out[lane] = value[lane] >> given * i & low_bits(given); });
     }
 }
 
