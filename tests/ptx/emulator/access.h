@@ -73,37 +73,26 @@ inline void load_parameter(Warp& warp, const Instruction& by, u32 mask) {
     each_lane(mask, [&](int lane) { out[lane] = value; });
 }
 
-enum class Atomic { Add, Min, Max, Exchange, CompareAndSwap, And, Or, Xor };
-
-inline Atomic atomic_named(const Instruction& by) {
-    static const std::array<const char*, 8> names = {"add", "min", "max", "exch",
-                                                     "cas", "and", "or",  "xor"};
-    for (std::size_t i = 0; i < names.size(); i++) {
-        if (by.has(names[i])) return static_cast<Atomic>(i);
-    }
-    by.refuse("an atomic that is not known to the emulator");
-}
-
 template <class T>
-u64 combined(const Instruction& by, Atomic what, u64 held, u64 with, u64 swap) {
+u64 combined(const Instruction& by, Combination what, u64 held, u64 with, u64 swap) {
     const T a = take<T>(held), b = take<T>(with);
     switch (what) {
-        case Atomic::Add: return give(Add::apply<T>(by, a, b));
-        case Atomic::Min: return give(std::min(a, b));
-        case Atomic::Max: return give(std::max(a, b));
-        case Atomic::Exchange: return give(b);
-        case Atomic::CompareAndSwap: return a == b ? swap : held;
+        case Combination::Add: return give(Add::apply<T>(by, a, b));
+        case Combination::Min: return give(std::min(a, b));
+        case Combination::Max: return give(std::max(a, b));
+        case Combination::Exchange: return give(b);
+        case Combination::CompareAndSwap: return a == b ? swap : held;
         default: break;
     }
     if constexpr (std::is_integral_v<T>) {
-        if (what == Atomic::And) return give(static_cast<T>(a & b));
-        if (what == Atomic::Or) return give(static_cast<T>(a | b));
+        if (what == Combination::And) return give(static_cast<T>(a & b));
+        if (what == Combination::Or) return give(static_cast<T>(a | b));
         return give(static_cast<T>(a ^ b));
     }
     by.refuse("no such atomic on floating-point numbers");
 }
 
-inline u64 combined(const Instruction& by, Atomic what, u64 held, u64 with, u64 swap) {
+inline u64 combined(const Instruction& by, Combination what, u64 held, u64 with, u64 swap) {
     switch (by.type) {
         case Type::F32: return combined<float>(by, what, held, with, swap);
         case Type::S32: return combined<std::int32_t>(by, what, held, with, swap);
@@ -120,11 +109,11 @@ inline void atomic(Warp& warp, const Instruction& by, u32 mask) {
     const bool returns = by.mnemonic[0] == "atom";
     const std::size_t at = returns ? 1 : 0;
     const int bytes = bytes_of(by.type);
-    const Atomic what = atomic_named(by);
+    const Combination what = by.combination;
     const Addresses addresses = warp.addresses(by.one(at), mask);
     Registers scratch, spare;
     const u64* with = warp.read(by.one(at + 1), scratch);
-    const u64* swap = what == Atomic::CompareAndSwap ? warp.read(by.one(at + 2), spare) : with;
+    const u64* swap = what == Combination::CompareAndSwap ? warp.read(by.one(at + 2), spare) : with;
     u64* out = returns ? warp.write(by.one(0)) : nullptr;
     const bool is_shared = by.space == Space::Shared;
     each_lane(mask, [&](int lane) {

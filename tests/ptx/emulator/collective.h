@@ -46,24 +46,20 @@ inline void set_predicate(Warp& warp, const Instruction& by, u32 mask) {
 inline void move(Warp& warp, const Instruction& by, u32 mask) {
     const auto& to = by.operand(0);
     const auto& from = by.operand(1);
-    const int parts = static_cast<int>(std::max(to.size(), from.size()));
-    const int bits = bits_of(by.type) / parts;
     if (to.size() > 1 && from.size() > 1) by.refuse("a move of several registers to several");
-    const u64 whole = low_bits(bits);
-    Registers value{};
+    const int bits = bits_of(by.type);
+    const int taken = bits / static_cast<int>(from.size());
+    const int given = bits / static_cast<int>(to.size());
+    Registers value{}, scratch;
     for (std::size_t i = 0; i < from.size(); i++) {
-        Registers scratch;
         const u64* in = warp.read(from[i], scratch);
-        each_lane(mask, [&](int lane) { value[lane] |= (in[lane] & whole) << (bits * i); });
-        if (to.size() > 1) each_lane(mask, [&](int lane) { value[lane] = in[lane]; });
+        each_lane(mask, [&](int lane) {
+            value[lane] |= (in[lane] & low_bits(taken)) << taken * i;
+        });
     }
     for (std::size_t i = 0; i < to.size(); i++) {
         u64* out = warp.write(to[i]);
-        if (to.size() == 1) {
-            each_lane(mask, [&](int lane) { out[lane] = value[lane]; });
-        } else {
-            each_lane(mask, [&](int lane) { out[lane] = value[lane] >> (bits * i) & whole; });
-        }
+        each_lane(mask, [&](int lane) { out[lane] = value[lane] >> given * i & low_bits(given); });
     }
 }
 
@@ -74,19 +70,21 @@ inline std::pair<int, bool> shuffle_source(const Instruction& by, int lane, u32 
     const int lowest = lane & segment, highest = lowest | (clamp & ~segment);
     int source;
     bool within;
-    if (by.has("up")) {
-        source = lane - distance;
-        within = source >= highest;
-    } else if (by.has("down")) {
-        source = lane + distance;
-        within = source <= highest;
-    } else if (by.has("bfly")) {
-        source = lane ^ distance;
-        within = source <= highest;
-    } else {
-        source = lowest | (distance & ~segment);
-        within = source <= highest;
+    switch (by.shuffle) {
+        case Shuffle::Up:
+            source = lane - distance;
+            within = source >= highest;
+            return {within ? source : lane, within};
+        case Shuffle::Down:
+            source = lane + distance;
+            break;
+        case Shuffle::Butterfly:
+            source = lane ^ distance;
+            break;
+        default:
+            source = lowest | (distance & ~segment);
     }
+    within = source <= highest;
     return {within ? source : lane, within};
 }
 
@@ -130,13 +128,15 @@ inline void reduce(Warp& warp, const Instruction& by, u32 mask) {
     i64 result = number(__builtin_ctz(mask));
     each_lane(mask & (mask - 1), [&](int lane) {
         const i64 next = number(lane);
-        if (by.has("add")) result += next;
-        else if (by.has("min")) result = std::min(result, next);
-        else if (by.has("max")) result = std::max(result, next);
-        else if (by.has("and")) result &= next;
-        else if (by.has("or")) result |= next;
-        else if (by.has("xor")) result ^= next;
-        else by.refuse("a reduction that is not known to the emulator");
+        switch (by.combination) {
+            case Combination::Add: result += next; break;
+            case Combination::Min: result = std::min(result, next); break;
+            case Combination::Max: result = std::max(result, next); break;
+            case Combination::And: result &= next; break;
+            case Combination::Or: result |= next; break;
+            case Combination::Xor: result ^= next; break;
+            default: by.refuse("a reduction that is not known to the emulator");
+        }
     });
     u64* out = warp.write(by.one(0));
     each_lane(mask, [&](int lane) { out[lane] = static_cast<u32>(result); });

@@ -84,8 +84,7 @@ inline u64 converted(const Instruction& by, u64 held) {
     }
     double value = read_float(by.source, held);
     if (!is_float(by.type)) return float_to_integer(by, value);
-    const bool to_whole = by.has("rni") || by.has("rzi") || by.has("rmi") || by.has("rpi");
-    if (to_whole) value = rounded_to_whole(value, by.rounding);
+    if (by.to_whole) value = rounded_to_whole(value, by.rounding);
     return write_float(by, by.type, value);
 }
 

@@ -14,6 +14,18 @@ inline Rounding rounding_of(const Instruction& by) {
     return by.has("rp") || by.has("rpi") ? Rounding::Up : Rounding::None;
 }
 
+inline Combination combination_of(const Instruction& by) {
+    static const std::array<std::pair<const char*, Combination>, 8> names = {{
+        {"add", Combination::Add}, {"min", Combination::Min}, {"max", Combination::Max},
+        {"exch", Combination::Exchange}, {"cas", Combination::CompareAndSwap},
+        {"and", Combination::And}, {"or", Combination::Or}, {"xor", Combination::Xor},
+    }};
+    for (const auto& [name, combination] : names) {
+        if (by.has(name)) return combination;
+    }
+    return Combination::None;
+}
+
 inline void read_suffixes(Instruction& by) {
     for (std::size_t i = 1; i < by.mnemonic.size(); i++) {
         const Type type = type_named(by.mnemonic[i]);
@@ -21,6 +33,7 @@ inline void read_suffixes(Instruction& by) {
         (by.type == Type::None ? by.type : by.source) = type;
     }
     by.rounding = rounding_of(by);
+    by.to_whole = by.has("rni") || by.has("rzi") || by.has("rmi") || by.has("rpi");
     by.saturate = by.has("sat") || by.has("satfinite");
     by.propagate_nan = by.has("NaN");
     by.transposed = by.has("trans");
@@ -47,6 +60,20 @@ inline Execute load_or_store(Instruction& by) {
     if (by.acquires || by.releases || by.has("local") || by.has("const")) return nullptr;
     if (by.space == Space::Parameter) return loads ? load_parameter : nullptr;
     return by.type == Type::None ? nullptr : loads ? load : store;
+}
+
+inline Execute combining(Instruction& by) {
+    by.combination = combination_of(by);
+    if (by.combination == Combination::None) return nullptr;
+    return by.mnemonic[0] == "redux" ? reduce : atomic;
+}
+
+inline Execute shuffling(Instruction& by) {
+    by.shuffle = by.has("up")     ? Shuffle::Up
+                 : by.has("down") ? Shuffle::Down
+                 : by.has("bfly") ? Shuffle::Butterfly
+                                  : Shuffle::Index;
+    return by.shuffle == Shuffle::Index && !by.has("idx") ? nullptr : shuffle;
 }
 
 inline Execute copy(Instruction& by) {
@@ -98,13 +125,13 @@ Execute always(Instruction&) {
 inline Execute execute_of(Instruction& by) {
     using Choose = Execute (*)(Instruction&);
     static const std::unordered_map<std::string, Choose> table = {
-        {"mov", always<move>},         {"cvta", always<move>},
-        {"shfl", always<shuffle>},     {"redux", always<reduce>},
-        {"vote", always<vote>},        {"ld", load_or_store},
-        {"st", load_or_store},         {"atom", always<atomic>},
-        {"red", always<atomic>},       {"cp", copy},
-        {"ldmatrix", matrices},        {"stmatrix", matrices},
-        {"mma", matrix_product},       {"wgmma", warpgroup_product},
+        {"mov", always<move>},   {"cvta", always<move>},
+        {"shfl", shuffling},     {"redux", combining},
+        {"vote", always<vote>},  {"ld", load_or_store},
+        {"st", load_or_store},   {"atom", combining},
+        {"red", combining},      {"cp", copy},
+        {"ldmatrix", matrices},  {"stmatrix", matrices},
+        {"mma", matrix_product}, {"wgmma", warpgroup_product},
         {"fence", ordering},
     };
     const auto found = table.find(by.mnemonic[0]);

@@ -49,6 +49,8 @@ using Lanewise = void (*)(const Instruction&, u32 mask, const Sources&, u64* out
 enum class Flow { Plain, Branch, Return, Barrier };
 
 enum class BooleanOperation { None, And, Or, Xor };
+enum class Combination { None, Add, Min, Max, Exchange, CompareAndSwap, And, Or, Xor };
+enum class Shuffle { Up, Down, Butterfly, Index };
 enum class Rounding { None, Nearest, Zero, Down, Up };
 enum class Space { Global, Shared, Parameter };
 
@@ -70,6 +72,9 @@ struct Instruction {
 
     // Read from the suffixes once, since asking the strings would cost at every execution.
     Rounding rounding = Rounding::None;
+    bool to_whole = false;  // the rounding is to a whole number
+    Shuffle shuffle = Shuffle::Index;
+    Combination combination = Combination::None;  // of atomics and reductions
     Space space = Space::Global;
     u32 accepted = 0;  // setp: outcomes of a comparison that make it true (see lanewise.h)
     BooleanOperation combine = BooleanOperation::None;

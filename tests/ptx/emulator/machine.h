@@ -1,6 +1,7 @@
 // The state of a running grid: the program that runs now, its warps, registers and shared memory.
 #pragma once
 
+#include <cstdio>
 #include <random>
 
 #include "figures.h"

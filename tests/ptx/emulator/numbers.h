@@ -5,6 +5,7 @@
 // the only ways between registers and numbers.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>

@@ -1,6 +1,9 @@
 // From the text of an operand to the operand: registers, numbers, places in memory.
 #pragma once
 
+#include <cctype>
+#include <unordered_map>
+
 #include "instruction.h"
 
 namespace emulated {

@@ -16,6 +16,7 @@
 
 #include <map>
 #include <memory>
+#include <unordered_map>
 
 #include "instruction.h"
 
