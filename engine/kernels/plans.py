@@ -78,18 +78,19 @@ def expert_plan(
     """For `pairs` pairs among `experts` experts; `rounded`: the activations are NVFP4 too;
     `joined`: a shared expert of their form that lies elsewhere is among them."""
     native = rounded and dtype is None and has_fp4_units(capability)
-    rows = 8 if native and capability[0] == 12 else 16
+    tcgen05 = _has_tcgen05(capability)
+    # Few experts get more than eight of a step's pairs; sm_100's units take no fewer than 16.
+    rows = 8 if dtype is None and not tcgen05 else 16
     if pairs > 4 * experts:
         rows = 32
     tile = expert_tile(capability, dtype)
     # Triton 3.6 aborts on sm_100 where two products share an operand's scales. Gate and up spilled
     # there with four warps on FP4 units or where weights are read from two places, and with eight
     # on decoded weights from one.
-    tcgen05 = _has_tcgen05(capability)
     warps = warps_for(tile, dtype, native=native)
     if tcgen05 and dtype is None:
         warps = 8 if native or joined else 4
-    elif capability in ((8, 0), (9, 0)) and dtype is None and rows == 16:
+    elif capability in ((8, 0), (9, 0)) and dtype is None and rows == 8:
         # Too few for sm_90's wgmma, which needs a fence for each of the products of decoded
         # weights; with four, sm_80 spilled.
         warps = 2

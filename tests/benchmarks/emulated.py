@@ -35,7 +35,7 @@ from engine.kernels.triton_sampling import Sampler
 from engine.machine.memory_plan import MINI
 from engine.model.tiles import tile_weights
 from engine.model.transformer import LLaDA2Model
-from tests.benchmarks.gpu import random_model
+from tests.benchmarks.random_weights import random_model
 from tests.ptx.card import Card, Run, emulated
 from tests.ptx.library import Counters
 

@@ -6,8 +6,8 @@ Needs this checkout, torch, triton, cuda-bindings and plain pytest; weights are 
 on the device (about 10 GB). What is printed last is one JSON object: card, versions, date; forwards
 a second, 32 and 64 wide, launched one by one and as a graph; GB/s against a measured device copy
 and the share of the bound; whole answers with and without graph and overlap, and the time between
-forwards that no kernel accounts for. `--plain` adds the same step in plain torch (twice the
-memory).
+forwards that no kernel accounts for; microseconds of each kernel, and of the experts' by other
+plans. `--plain` adds the same step in plain torch (twice the memory).
 """
 
 import argparse
@@ -27,29 +27,31 @@ import torch
 
 from engine.config import DecodeConfig
 from engine.decode.cuda_graphs import make_maker
+from engine.decode.denoise import Denoiser
 from engine.decode.graph import Graph, Work
 from engine.decode.loop_launches import LoopLaunches
-from engine.decode.step import Step, blank_model
+from engine.decode.step import Step
 from engine.events import FinishEvent
 from engine.generate import Engine
 from engine.kernels import CHOICE
 from engine.kernels.bounds import forward_bytes
-from engine.kernels.plans import has_fp4_units
+from engine.kernels.plans import Capability, has_fp4_units
 from engine.machine.memory_plan import MINI
-from engine.model.layers import RMSNorm
-from engine.model.moe import Router
-from engine.model.quantised import packed_modules
 from engine.model.transformer import LLaDA2Model
+from tests.benchmarks.gpu_kernels import kernel_times, plan_times
+from tests.benchmarks.random_weights import random_model
 
 ROOT = Path(__file__).parents[2]
+DEVICE = "cuda"
 MASK = 156_895
+WORDS = 150_000
 PROMPT = 1024
 ANSWER = 512
 REPEATS = 50
 
 # Instructions of a lane for a weight that is decoded in registers, counted in the experts' machine
-# code for sm_90 (gate and up 3.2, down 3.6): the other bound of W4A16, beside bytes.
-LANE_OPS_PER_WEIGHT = 3.3
+# code for sm_90 (gate and up 2.9, down 3.2): the other bound of W4A16, beside bytes.
+LANE_OPS_PER_WEIGHT = 3.0
 LANES_PER_PROCESSOR = 128
 
 
@@ -62,7 +64,7 @@ def main() -> None:
     if not options.no_tests:
         figures["tests"] = _tests()
         _say(f"tests: {figures['tests']}")
-    device = torch.device("cuda")
+    device = torch.device(DEVICE)
     capability = torch.cuda.get_device_capability(device)
     native = options.activations == "nvfp4"
     if options.activations == "auto":
@@ -72,6 +74,7 @@ def main() -> None:
     copy = _copy_rate(device)
     figures |= {"activations": "nvfp4" if native else "bf16", "copy_gb_per_s": round(copy / 1e9)}
     figures |= _forwards(model, capability, copy, native=native)
+    figures |= _kernels(model, capability)
     figures["answers"] = _answers(model, figures)
     if options.plain:
         figures["plain_torch_ms"] = _plain(step, device, options.seed)
@@ -115,31 +118,6 @@ def _tests() -> str:
     return lines[-1] if lines else f"pytest ended with {result.returncode}"
 
 
-def random_model(step: Step, device: torch.device, seed: int) -> LLaDA2Model:
-    """The step's model with random weights on `device`: packed codes of every value, scales near
-    one, and numbers that keep activations near one."""
-    model = blank_model(step).to_empty(device=device)
-    generator = torch.Generator(device=device).manual_seed(seed)
-    for module in model.modules():
-        if isinstance(module, RMSNorm):
-            module.weight.data.fill_(1.0)
-        elif isinstance(module, Router):
-            module.weight.data.normal_(std=0.02, generator=generator)
-            module.expert_bias.zero_()
-        elif isinstance(module, torch.nn.Linear | torch.nn.Embedding):
-            module.weight.data.normal_(std=0.02, generator=generator)
-    for packed in packed_modules(model):
-        for name, buffer in packed.named_buffers():
-            if buffer.dtype == torch.float32:
-                # Codes have a mean square near 9; 0.02 / 3 makes weights of 0.02.
-                buffer.fill_(4 / 2688 if "input_scale" in name else 0.02 / 3)
-            else:
-                low, high = (52, 60) if "scales" in name else (0, 256)  # E4M3 of 0.75 to 1.5
-                raw = buffer.view(torch.uint8)
-                raw.random_(low, high, generator=generator)
-    return model.eval()
-
-
 def _copy_rate(device: torch.device) -> float:
     """Bytes a second that a copy of a gigabyte reads and writes."""
     source = torch.empty(1 << 30, dtype=torch.uint8, device=device)
@@ -175,13 +153,11 @@ def _config(**changes: Any) -> DecodeConfig:
 
 def _prompt() -> list[int]:
     generator = torch.Generator().manual_seed(7)
-    return torch.randint(0, 150_000, (PROMPT,), generator=generator).tolist()
+    return torch.randint(0, WORDS, (PROMPT,), generator=generator).tolist()
 
 
-def _forwards(
-    model: LLaDA2Model, capability: tuple[int, int], copy: float, *, native: bool
-) -> dict[str, Any]:
-    """Forwards with their predictions, behind a prompt: launched one by one, and as a graph."""
+def _behind_a_prompt(model: LLaDA2Model, capability: Capability) -> tuple[Denoiser, LoopLaunches]:
+    """The launches of an answer's loop, at the beginning of an answer."""
     engine = _engine(model)
     list(engine.generate(_prompt(), _config(max_new_tokens=64)))
     plan, denoiser = engine._prepare(_prompt(), _config(), False, None)
@@ -189,6 +165,25 @@ def _forwards(
     launches = LoopLaunches(denoiser, capability, pinned=True)
     launches.begin(denoiser)
     launches.state.begin([], plan.first_start, MASK, {"last_start": plan.last_start, "most": 9})
+    return denoiser, launches
+
+
+def _kernels(model: LLaDA2Model, capability: Capability) -> dict[str, Any]:
+    """What each kernel takes, and what the experts' would by other plans."""
+    denoiser, launches = _behind_a_prompt(model, capability)
+    launches.narrow()
+    narrow = launches.launches()["narrow"]
+    times = kernel_times(narrow, partial(_seconds, repeats=REPEATS))
+    plans = plan_times(denoiser, capability, narrow, partial(_seconds, repeats=REPEATS))
+    _say(json.dumps({"kernels": times, "plans": plans}))
+    return {"kernels": times, "plans": plans}
+
+
+def _forwards(
+    model: LLaDA2Model, capability: Capability, copy: float, *, native: bool
+) -> dict[str, Any]:
+    """Forwards with their predictions, behind a prompt: launched one by one, and as a graph."""
+    _, launches = _behind_a_prompt(model, capability)
     maker, _ = make_maker(model.embedding_table.device)
     figures: dict[str, Any] = {}
     for width, piece in ((32, launches.narrow), (64, launches.wide)):
