@@ -9,7 +9,11 @@ import torch
 from tests.ptx.assembly import integers, kernel, lanewise, launch
 from tests.ptx.library import Refused, can_build
 
-pytestmark = pytest.mark.skipif(not can_build(), reason="needs g++")
+# Slow is only building it, which would not be worth it beside the fast tests.
+pytestmark = [
+    pytest.mark.skipif(not can_build(), reason="needs g++"),
+    pytest.mark.slow,
+]
 
 SEEDS = range(4)  # whichever warp or program comes first
 

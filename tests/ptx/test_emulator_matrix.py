@@ -10,7 +10,11 @@ import torch
 from tests.ptx.assembly import launch
 from tests.ptx.library import can_build
 
-pytestmark = pytest.mark.skipif(not can_build(), reason="needs g++")
+# Slow is only building it, which would not be worth it beside the fast tests.
+pytestmark = [
+    pytest.mark.skipif(not can_build(), reason="needs g++"),
+    pytest.mark.slow,
+]
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 
 LANE = np.arange(32)

@@ -10,7 +10,11 @@ from torch import Tensor
 from tests.ptx.assembly import integers, lanewise
 from tests.ptx.library import can_build
 
-pytestmark = pytest.mark.skipif(not can_build(), reason="needs g++")
+# Slow is only building it, which would not be worth it beside the fast tests.
+pytestmark = [
+    pytest.mark.skipif(not can_build(), reason="needs g++"),
+    pytest.mark.slow,
+]
 
 EDGES = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF_FFFF, 0x8000_0000, 0xDEAD_BEEF, 0xFFFF_FFFF]
 
