@@ -234,7 +234,8 @@ def cut_kernel(
         n = tl.load(limits + 1) if TOP_K else NUCLEUS * 1.0
         count = _put_aside(row, vocabulary, mask_id, temperature, n, values, columns, TILE)
         if not TOP_K:
-            mass = _sum_above(values, count, -1, 1.0, highest, nothing, nothing, True, TILE)
+            held = tl.minimum(count, TILE)
+            mass = _sum_above(values, held, -1, 1.0, highest, nothing, nothing, True, TILE)
             count = tl.where(mass > tl.load(limits + 2) * whole, count, TILE + 1)
     if count <= TILE:
         border, place = _cut(

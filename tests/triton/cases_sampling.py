@@ -139,7 +139,7 @@ def test_filters_cut_among_equals_where_the_host_does(
         (3.0, 40, None), (3.0, None, 0.6), (3.0, 300, 0.9),
         (0.01, None, 0.5),  # more than half of the row: not all of it can be put aside
         (3.0, 5000, None),
-        (1e-4, 50, None),  # all values are one of three: too many equals
+        (1e-4, 50, None), (1e-4, None, 0.5),  # all values are one of three: too many equals
     ],
 )  # fmt: skip
 def test_long_rows_are_cut_there_too(scale: float, top_k: int | None, top_p: float | None) -> None:
