@@ -21,10 +21,15 @@ from engine.kernels.launch import Launch
 from engine.kernels.triton_arrival import is_last, new_counters
 from engine.kernels.triton_slots import Slots, bins_for, list_slots
 
-PARTS = 4
+PARTS = 8
 """Parts of the hidden size that have programs of their own, summed in their order."""
-TOKENS = 16
-"""Tokens that a program scores, and that one chooses for: as many bits of `members`."""
+TOKENS = 8
+"""Tokens that a program scores, and that one chooses for: as many bits of `members`. Choosing is
+what takes long, and with twice as many or half the warps takes twice as long."""
+COLUMNS = 64
+"""Experts that a program scores."""
+STEP = 256
+"""Of the hidden size that is loaded at once: all of LLaDA2.1-mini's part."""
 
 
 @triton.jit
@@ -35,7 +40,7 @@ def _score(
 ):  # fmt: skip
     """Part `part` of hidden [tokens, d] times gate [E, d]^T, of some rows and experts."""
     length: tl.constexpr = (SIZE + PARTS * STEP - 1) // (PARTS * STEP) * STEP
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    total = tl.zeros((COLUMNS, ROWS), tl.float32)
     for k in range(0, length, STEP):
         at = part * length + k + tl.arange(0, STEP)
         inside = at < SIZE
@@ -51,9 +56,9 @@ def _score(
         )
         if x.dtype != w.dtype:
             x, w = x.to(tl.float32), w.to(tl.float32)
-        total = tl.dot(x, tl.trans(w), total, input_precision="ieee")
-    place = (part * tokens + row).to(tl.int64)[:, None] * EXPERTS + expert[None, :]
-    tl.store(parts + place, total, mask=(row < tokens)[:, None] & (expert < EXPERTS)[None, :])
+        total = tl.dot(w, tl.trans(x), total, input_precision="ieee")
+    place = (part * tokens + row).to(tl.int64)[None, :] * EXPERTS + expert[:, None]
+    tl.store(parts + place, total, mask=(row < tokens)[None, :] & (expert < EXPERTS)[:, None])
 
 
 @triton.jit
@@ -224,7 +229,7 @@ def route_launch(
         "tokens": tokens, **dict(zip(names, held, strict=True)),
     }  # fmt: skip
     constants = {
-        "SIZE": size, "EXPERTS": experts, "PARTS": PARTS, "COLUMNS": 16, "STEP": 64,
+        "SIZE": size, "EXPERTS": experts, "PARTS": PARTS, "COLUMNS": COLUMNS, "STEP": STEP,
         "SCALE": scale, "GROUPS": n_group, "KEPT": topk_group, "TOP_K": ids.shape[1] - joined,
         "GROUPS_BLOCK": triton.next_power_of_2(n_group),
         "SIZE_BLOCK": triton.next_power_of_2(experts // n_group),
@@ -232,5 +237,5 @@ def route_launch(
         "ROWS": TOKENS, "LISTED": listed, "BM": slots.rows if slots else 1, "BINS": bins,
         "BLOCK": triton.next_power_of_2(ids.numel()) if listed else 1,
     }  # fmt: skip
-    grid = (tiles, triton.cdiv(experts, constants["COLUMNS"]), PARTS)
-    return Launch("router", router_kernel, grid, arguments, constants, warps=4, stages=2)
+    grid = (tiles, triton.cdiv(experts, COLUMNS), PARTS)
+    return Launch("router", router_kernel, grid, arguments, constants, warps=8, stages=1)
