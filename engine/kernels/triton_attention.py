@@ -73,6 +73,8 @@ def _added(
     """The `used` parts of each of the lines [ROWS], in their order, weighted by exp(maximum):
     [ROWS, BLOCK_SIZE]. Nothing changes hands between threads."""
     columns = tl.arange(0, BLOCK_SIZE)
+    inside = (columns < SIZE)[None, :]
+    place = parts + line[:, None] * SIZE + columns[None, :]
     highest = tl.full((ROWS,), float("-inf"), tl.float32)
     for split in tl.static_range(SPLITS):
         there = live & (split < used)
@@ -87,9 +89,8 @@ def _added(
         most = tl.load(maxima + at, mask=there, other=float("-inf"))
         weight = tl.exp(most - highest)
         total += tl.load(sums + at, mask=there, other=0.0) * weight
-        held = there[:, None] & (columns < SIZE)[None, :]
-        part = tl.load(parts + at[:, None] * SIZE + columns[None, :], mask=held, other=0.0)
-        mixed += part * weight[:, None]
+        held = there[:, None] & inside
+        mixed += tl.load(place + split * lines * SIZE, mask=held, other=0.0) * weight[:, None]
     return mixed / tl.where(live, total, 1.0)[:, None]
 
 
