@@ -12,11 +12,9 @@ from safetensors.torch import load_file
 from engine.config import DecodeConfig
 from engine.events import Event, FinishEvent, StepEvent
 from engine.generate import Engine
+from tests.gpu.card import DEVICE, needs_card
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = needs_card
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data" / "llada2_tiny"
@@ -30,7 +28,7 @@ def arrays() -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def golden_engine() -> Engine:
-    return Engine.load(DATA, device="cuda", dtype=torch.float32)
+    return Engine.load(DATA, device=DEVICE, dtype=torch.float32)
 
 
 def config_of(run: str, overlap: bool) -> DecodeConfig:
@@ -85,7 +83,7 @@ def test_golden_answers(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_demo(dtype: torch.dtype, temperature: float) -> None:
-    engine = Engine.load(ROOT / "assets" / "demo", device="cuda", dtype=dtype)
+    engine = Engine.load(ROOT / "assets" / "demo", device=DEVICE, dtype=dtype)
     assert engine.tokenizer is not None
     config = DecodeConfig(max_new_tokens=96, temperature=temperature, top_p=0.9, seed=1)
     for text in ("What is 47 + 38?", "Sort 9, 4, 31"):

@@ -7,14 +7,19 @@ Kernels are then launched on tensors in the host's memory, where tests ask for t
 
 import os
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
+CARD = pytest.StashKey[Any]()
+"""Where pytest's configuration holds the card."""
 
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     from tests.ptx.card import Card, emulated
 
     stack = ExitStack()
     card = Card(os.environ["EMULATED_CARD"], int(os.environ.get("EMULATED_SEED", "0")))
-    stack.enter_context(emulated(card))
+    config.stash[CARD] = stack.enter_context(emulated(card))
     config.add_cleanup(stack.close)

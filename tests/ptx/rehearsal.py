@@ -1,14 +1,52 @@
 """A pytest plugin, beside `tests.ptx.plugin`, under which the card's own tests (`tests/gpu`) run on
-the emulated card: what lies in the host's memory is served by Triton, as what lies on a card is."""
+the emulated card: what lies in the host's memory is served as what lies on a card is, by Triton's
+kernels and, whole answers, by a graph of them."""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from engine.decode.graph import GraphMaker
+    from tests.ptx.card import Card
+    from tests.ptx.graphs import Stream
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    import engine.kernels
-    from engine.kernels import triton_matrix, triton_nvfp4
-    from tests.gpu.card import capability
+    from tests.ptx.plugin import CARD
 
-    engine.kernels.runs_triton = lambda tensor: True
+    serve_the_host(config.stash[CARD], setattr)
+
+
+def serve_the_host(
+    card: "Card", put: Callable[[Any, str, Any], None]
+) -> "tuple[GraphMaker, Stream]":
+    """`put` what the engine asks of a card in its place (setattr, or monkeypatch's); returns what
+    makes graphs, and the stream that answers run on."""
+    import engine.kernels
+    from engine import generate
+    from engine.decode.loop_launches import LoopLaunches, Shape
+    from engine.decode.loops import Loops
+    from engine.kernels import CHOICE, triton_matrix, triton_nvfp4
+    from tests.ptx.graphs import make_maker
+
+    maker, runtime = make_maker(card)
+    stream = runtime.new_stream()
+
+    def make_loops(model: Any, *, graph: bool) -> tuple[Any, str]:
+        if not graph:
+            return None, "Without a CUDA graph, step by step: as asked."
+        # No memory is pinned where there is no device.
+        made = Loops(
+            lambda denoiser: LoopLaunches(denoiser, card.capability, pinned=False), Shape.of, maker,
+            loops=True, current=lambda: stream,
+        )  # fmt: skip
+        return made, ""
+
+    put(generate, "make_loops", make_loops)
+    put(engine.kernels, "runs_triton", lambda _: CHOICE not in os.environ)
     for module in (triton_matrix, triton_nvfp4):
-        module.capability_of = lambda tensor: capability()
+        put(module, "capability_of", lambda _: card.capability)
+    return maker, stream

@@ -56,3 +56,10 @@ def test_kernels_equal_the_reference(arch: str, file: str) -> None:
 def test_the_cards_own_tests(arch: str, file: str) -> None:
     plugin, settings = ("-p", "tests.ptx.rehearsal"), ("-c", "tests/gpu/pytest.ini")
     assert "skipped" not in emulated(arch, *plugin, *settings, f"tests/gpu/{file}")
+
+
+def test_the_cards_answers() -> None:
+    """By graph and step by step, of the demo too; the golden ones are `test_graphs.py`'s."""
+    plugin, settings = ("-p", "tests.ptx.rehearsal"), ("-c", "tests/gpu/pytest.ini")
+    file, chosen = "tests/gpu/test_answers_on_card.py", ("-k", "not golden")
+    assert "skipped" not in emulated("sm_90", *plugin, *settings, file, *chosen)

@@ -2,7 +2,6 @@
 the time on a lent card is short, and nothing of it should go to a slip of the pen."""
 
 import json
-import os
 import sys
 from dataclasses import replace
 from functools import partial
@@ -35,11 +34,10 @@ def test_every_figure_is_there(
     from engine.decode.loop_launches import LoopLaunches
     from tests.benchmarks import gpu
     from tests.ptx.card import Card, emulated
-    from tests.ptx.graphs import make_maker
+    from tests.ptx.rehearsal import serve_the_host
 
     card = Card("sm_90", finds_races=False)
-    maker, runtime = make_maker(card)
-    stream = runtime.new_stream()
+    maker, stream = serve_the_host(card, monkeypatch.setattr)
 
     def seconds(run: Any, repeats: int) -> float:
         run()
@@ -49,7 +47,6 @@ def test_every_figure_is_there(
     properties = SimpleNamespace(
         name="emulated", major=9, minor=0, total_memory=1 << 37, multi_processor_count=132
     )
-    # No memory is pinned where there is no device.
     unpinned = partial(LoopLaunches, pinned=False)
     small = {
         "MINI": SMALL, "DEVICE": "cpu", "MASK": 511, "WORDS": 500, "PROMPT": 32, "ANSWER": 64,
@@ -67,7 +64,6 @@ def test_every_figure_is_there(
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(sys, "argv", ["gpu", "--no-tests", "--plain"])
-    _serve_the_host(monkeypatch, maker, stream)
     with emulated(card):
         gpu.main()
     figures = json.loads(capsys.readouterr().out)
@@ -79,26 +75,3 @@ def test_every_figure_is_there(
     assert figures["answers"][0]["how"] == "One CUDA graph makes a whole answer."
     assert len({(row["overlap"], row["steps"]) for row in figures["answers"]}) == 2
     assert figures["plain_torch_ms"] > 0
-
-
-def _serve_the_host(monkeypatch: pytest.MonkeyPatch, maker: Any, stream: Any) -> None:
-    """What the engine does for a model that lies on a card, for one in the host's memory."""
-    import engine.kernels
-    from engine import generate
-    from engine.decode.loop_launches import LoopLaunches, Shape
-    from engine.decode.loops import Loops
-    from engine.kernels import CHOICE, triton_matrix, triton_nvfp4
-
-    def make_loops(model: Any, *, graph: bool) -> tuple[Any, str]:
-        if not graph:
-            return None, "Without a CUDA graph, step by step: as asked."
-        made = Loops(
-            lambda denoiser: LoopLaunches(denoiser, (9, 0), pinned=False), Shape.of, maker,
-            loops=True, current=lambda: stream,
-        )  # fmt: skip
-        return made, ""
-
-    monkeypatch.setattr(generate, "make_loops", make_loops)
-    monkeypatch.setattr(engine.kernels, "runs_triton", lambda _: CHOICE not in os.environ)
-    for module in (triton_matrix, triton_nvfp4):
-        monkeypatch.setattr(module, "capability_of", lambda _: (9, 0))
