@@ -1,6 +1,6 @@
 """A pytest plugin that puts the emulated card in place before tests are collected:
 
-    EMULATED_CARD=sm_90 [EMULATED_SEED=1] python -m pytest -p tests.ptx.plugin FILES
+    EMULATED_CARD=sm_90 [EMULATED_SEED=1 EMULATED_RACES=0] pytest -p tests.ptx.plugin FILES
 
 Kernels are then launched on tensors in the host's memory, where tests ask for them.
 """
@@ -20,6 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.ptx.card import Card, emulated
 
     stack = ExitStack()
-    card = Card(os.environ["EMULATED_CARD"], int(os.environ.get("EMULATED_SEED", "0")))
+    seed, races = os.environ.get("EMULATED_SEED", "0"), os.environ.get("EMULATED_RACES", "1")
+    card = Card(os.environ["EMULATED_CARD"], int(seed), finds_races=races == "1")
     config.stash[CARD] = stack.enter_context(emulated(card))
     config.add_cleanup(stack.close)
