@@ -17,6 +17,7 @@ PRODUCT_WORTH = tl.constexpr(2.0**63)
 `decode_scales` gives back half. In one factor neither would be a bf16."""
 
 _COMPILED = tl.constexpr(not triton.knobs.runtime.interpret)
+"""Triton's interpreter knows no assembly."""
 
 # `decode_codes` of two words at once, in halves of a register, where compilers calculate with one
 # at a time: a third of the instructions. A product with 2^6 + 2^12 (or, a nibble higher, 2^2 + 2^8)

@@ -73,8 +73,9 @@ def main() -> None:
     model = random_model(step, device, options.seed)
     copy = _copy_rate(device)
     figures |= {"activations": "nvfp4" if native else "bf16", "copy_gb_per_s": round(copy / 1e9)}
-    figures |= _forwards(model, capability, copy, native=native)
-    figures |= _kernels(model, capability)
+    denoiser, launches = _behind_a_prompt(model, capability)
+    figures |= _forwards(launches, device, copy, native=native)
+    figures |= _kernels(denoiser, launches, capability)
     figures["answers"] = _answers(model, figures)
     if options.plain:
         figures["plain_torch_ms"] = _plain(step, device, options.seed)
@@ -168,9 +169,8 @@ def _behind_a_prompt(model: LLaDA2Model, capability: Capability) -> tuple[Denois
     return denoiser, launches
 
 
-def _kernels(model: LLaDA2Model, capability: Capability) -> dict[str, Any]:
+def _kernels(denoiser: Denoiser, launches: LoopLaunches, capability: Capability) -> dict[str, Any]:
     """What each kernel takes, and what the experts' would by other plans."""
-    denoiser, launches = _behind_a_prompt(model, capability)
     launches.narrow()
     narrow = launches.launches()["narrow"]
     times = kernel_times(narrow, partial(_seconds, repeats=REPEATS))
@@ -180,11 +180,10 @@ def _kernels(model: LLaDA2Model, capability: Capability) -> dict[str, Any]:
 
 
 def _forwards(
-    model: LLaDA2Model, capability: Capability, copy: float, *, native: bool
+    launches: LoopLaunches, device: torch.device, copy: float, *, native: bool
 ) -> dict[str, Any]:
     """Forwards with their predictions, behind a prompt: launched one by one, and as a graph."""
-    _, launches = _behind_a_prompt(model, capability)
-    maker, _ = make_maker(model.embedding_table.device)
+    maker, _ = make_maker(device)
     figures: dict[str, Any] = {}
     for width, piece in ((32, launches.narrow), (64, launches.wide)):
         one_by_one = _seconds(piece, REPEATS)

@@ -7,6 +7,7 @@ instructions are not seen. Each launch is checked for races, for misaligned addr
 addresses outside of the tensors that it was given.
 """
 
+import itertools
 import os
 import random
 import struct
@@ -29,6 +30,8 @@ from engine.kernels import expert_memory, triton_experts
 from engine.kernels.offline import ARCHITECTURES, SHARED_LIMIT
 from engine.kernels.plans import Capability
 from tests.ptx.library import Counters, Grid, Kernel, cache_folder
+
+_DEVICES = itertools.count()
 
 SCRATCH = 2
 """Parameters that Triton appends: memory for a kernel's own use, and for profiling."""
@@ -88,8 +91,7 @@ class Run:
 @contextmanager
 def emulated(card: Card) -> Iterator[Card]:
     """Make `card` the one that Triton compiles for and launches on, within. Its compiled kernels go
-    to a cache of their own, for they are no machine code. A kernel that this process has launched
-    on another card still goes there."""
+    to a cache of their own, for they are no machine code."""
     with ExitStack() as undo:
         undo.callback(driver.set_active, driver._active)
         undo.enter_context(patch.dict(os.environ, TRITON_CACHE_DIR=str(cache_folder() / "triton")))
@@ -116,12 +118,14 @@ class _Driver:
         major, minor = card.capability
         self._target = GPUTarget("cuda", 10 * major + minor, 32)
         self._card = card
+        # Triton keeps what it has compiled and loaded by a device's number: each card has its own.
+        self._device = next(_DEVICES)
 
     def get_current_target(self) -> GPUTarget:
         return self._target
 
     def get_current_device(self) -> int:
-        return 0
+        return self._device
 
     def get_current_stream(self, device: int) -> int:
         return self._card.stream

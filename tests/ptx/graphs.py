@@ -16,6 +16,8 @@ from typing import Any
 from torch import Tensor
 
 from engine.decode.graph import GraphMaker
+from engine.decode.loop_launches import LoopLaunches, Shape
+from engine.decode.loops import Loops
 from tests.ptx.card import Card
 
 
@@ -173,3 +175,11 @@ def make_maker(card: Card) -> tuple[GraphMaker, Runtime]:
         runtime, runtime.set_condition, runtime.new_stream, runtime.on_stream, lambda: None
     )
     return maker, runtime
+
+
+def make_loops(card: Card, maker: GraphMaker, stream: Stream) -> Loops:
+    """The loops of a model that the card serves; no memory is pinned where there is no device."""
+    return Loops(
+        lambda denoiser: LoopLaunches(denoiser, card.capability, pinned=False), Shape.of, maker,
+        loops=True, current=lambda: stream,
+    )  # fmt: skip

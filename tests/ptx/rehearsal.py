@@ -27,25 +27,18 @@ def serve_the_host(
     makes graphs, and the stream that answers run on."""
     import engine.kernels
     from engine import generate
-    from engine.decode.loop_launches import LoopLaunches, Shape
-    from engine.decode.loops import Loops
     from engine.kernels import CHOICE, triton_matrix, triton_nvfp4
-    from tests.ptx.graphs import make_maker
+    from tests.ptx.graphs import make_loops, make_maker
 
     maker, runtime = make_maker(card)
     stream = runtime.new_stream()
 
-    def make_loops(model: Any, *, graph: bool) -> tuple[Any, str]:
+    def on_the_card(model: Any, *, graph: bool) -> tuple[Any, str]:
         if not graph:
             return None, "Without a CUDA graph, step by step: as asked."
-        # No memory is pinned where there is no device.
-        made = Loops(
-            lambda denoiser: LoopLaunches(denoiser, card.capability, pinned=False), Shape.of, maker,
-            loops=True, current=lambda: stream,
-        )  # fmt: skip
-        return made, ""
+        return make_loops(card, maker, stream), ""
 
-    put(generate, "make_loops", make_loops)
+    put(generate, "make_loops", on_the_card)
     put(engine.kernels, "runs_triton", lambda _: CHOICE not in os.environ)
     for module in (triton_matrix, triton_nvfp4):
         put(module, "capability_of", lambda _: card.capability)

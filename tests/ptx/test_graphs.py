@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine.config import DecodeConfig
-from engine.decode.loops import WHOLE, Loops
+from engine.decode.loops import WHOLE
 from engine.events import FinishEvent, StepEvent
 from engine.generate import Engine
 from tests.engine.conftest import Golden
@@ -41,7 +41,7 @@ def golden() -> Golden:
 
 @pytest.fixture(scope="module")
 def card() -> Iterator[Any]:
-    """One for all: a process that has launched a kernel goes on launching it there."""
+    """One for all, so that kernels are loaded once."""
     from tests.ptx.card import Card, emulated
 
     with emulated(Card("sm_90", finds_races=False)) as card:
@@ -51,16 +51,12 @@ def card() -> Iterator[Any]:
 @pytest.fixture
 def engine(card: Any) -> Any:
     """An engine on the emulated card, and its runtime as an attribute."""
-    from engine.decode.loop_launches import LoopLaunches, Shape
-    from tests.ptx.graphs import make_maker
+    from tests.ptx.graphs import make_loops, make_maker
 
     made: Any = Engine.load(DATA, device="cpu", dtype=torch.float32)
     maker, made.runtime = make_maker(card)
     stream = made.runtime.new_stream()
-    made._loops = Loops(
-        lambda denoiser: LoopLaunches(denoiser, card.capability, pinned=False), Shape.of,
-        maker, loops=True, current=lambda: stream,
-    )  # fmt: skip
+    made._loops = make_loops(card, maker, stream)
     return made
 
 
