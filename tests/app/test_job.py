@@ -52,9 +52,11 @@ async def test_a_failure_is_its_sentence(
 async def test_a_command_does_not_outlive_its_call(child: Callable[[str], None]) -> None:
     child('import time; print(\'{"kind": "progress"}\', flush=True); time.sleep(600)')
     begun = asyncio.Event()
+    # Other tests in this process may have left children (multiprocessing's own, say).
+    before = set(psutil.Process().children())
     task = asyncio.create_task(run_job([], lambda progress: begun.set()))
     await begun.wait()
-    (process,) = psutil.Process().children()
+    (process,) = set(psutil.Process().children()) - before
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
