@@ -83,7 +83,8 @@ def _added(
     highest = tl.where(live, highest, 0.0)
     total = tl.zeros((ROWS,), tl.float32)
     mixed = tl.zeros((ROWS, BLOCK_SIZE), tl.float32)
-    for split in tl.static_range(SPLITS):
+    # All at once they would take more registers than there are.
+    for split in tl.range(SPLITS, loop_unroll_factor=4):
         at = split * lines + line
         there = live & (split < used)
         most = tl.load(maxima + at, mask=there, other=float("-inf"))

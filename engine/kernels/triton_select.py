@@ -281,4 +281,4 @@ def cut_launch(
         "TOP_K": use_k, "TOP_P": use_p, "EXACT": exact, "ASIDE": aside, "NUCLEUS": NUCLEUS,
         "TILE": min(TILE, triton.next_power_of_2(vocabulary)),
     }  # fmt: skip
-    return Launch("cut", cut_kernel, (rows,), arguments, constants, warps=16)
+    return Launch("cut", cut_kernel, (rows,), arguments, constants, warps=32)

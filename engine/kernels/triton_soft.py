@@ -251,7 +251,7 @@ def mix_tiles(rows: int, size: int, itemsize: int) -> tuple[int, int, int, int]:
     row_tile = min(max(triton.next_power_of_2(rows), 16), 64)
     # Half as many columns for twice the rows: more sums than that spill.
     most = (256 if itemsize == 2 else 64) * 32 // max(row_tile, 32)
-    return row_tile, min(max(triton.next_power_of_2(size), 16), most), 32, 4
+    return row_tile, min(max(triton.next_power_of_2(size), 16), most), 32, 8
 
 
 def soft_embedding(
