@@ -5,17 +5,29 @@ what is compiled and counted offline is what runs.
 """
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
+@cache
+def waits_by_itself(device: torch.device) -> bool:
+    """Whether kernels on `device` can be launched ahead of time (`triton_ahead`)."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= LAUNCHED_AHEAD
+
+
+LAUNCHED_AHEAD = (9, 0)
+"""The first compute capability that knows programmatic dependent launch."""
+
+
 @dataclass(frozen=True)
 class Launch:
-    """A Triton kernel with its grid, its arguments by name and its compile-time constants."""
+    """A Triton kernel with its grid, its arguments by name and its compile-time constants; whether
+    it waits by itself is for the device to say."""
 
     name: str
     kernel: Any
@@ -27,8 +39,15 @@ class Launch:
 
     def run(self) -> None:
         """Launch it on the current stream of the device that its tensors lie on."""
-        with self._device():
-            self.kernel[self.grid](**self.arguments, **self.constants, **self.options)
+        device = next(a.device for a in self.arguments.values() if isinstance(a, Tensor))
+        constants = self.all_constants(ahead=waits_by_itself(device))
+        # Triton launches on the current device, whatever the tensors say.
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            self.kernel[self.grid](**self.arguments, **constants, **self.options)
+
+    def all_constants(self, *, ahead: bool) -> dict[str, Any]:
+        """Of the kernel for a device that launches ahead of time, or for one that does not."""
+        return {**self.constants, "AHEAD": ahead}
 
     @property
     def options(self) -> dict[str, int | bool]:
@@ -39,8 +58,3 @@ class Launch:
         stored depends on the schedule. It is also what the reference computes.
         """
         return {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": False}
-
-    def _device(self) -> AbstractContextManager[None]:
-        """Triton launches on the current device, whatever the tensors say."""
-        tensor = next(a for a in self.arguments.values() if isinstance(a, Tensor))
-        return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from engine.kernels.launch import Launch
 from engine.kernels.tiling import PER_SCALE
+from engine.kernels.triton_ahead import wait_for_inputs
 from engine.kernels.triton_arrival import is_last, new_counters
 from engine.kernels.triton_round import Rounding, round_arguments, store_rounded
 
@@ -102,7 +103,7 @@ def attention_kernel(
     SCALE: tl.constexpr, GROUP: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, BLOCK_LENGTH: tl.constexpr, SPLITS: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr, START: tl.constexpr, BY_TOKEN: tl.constexpr, PRECISION: tl.constexpr,
-    ROUND: tl.constexpr,
+    ROUND: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program (tile of queries, batch * Hkv + key head, split).
 
@@ -113,6 +114,7 @@ def attention_kernel(
     and a counter for each tile and pair. ROUND as `round_arguments` says: then nothing goes to
     `out`, which gives a dtype.
     """
+    wait_for_inputs(AHEAD)
     tile, pair, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     batch, kv_head = pair // KV_HEADS, pair % KV_HEADS
     row = tile * ROWS + tl.arange(0, ROWS)

@@ -24,6 +24,7 @@ from engine.kernels.expert_memory import (
 from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan
 from engine.kernels.tiling import Layout, Tile
+from engine.kernels.triton_ahead import wait_for_inputs
 from engine.kernels.triton_expert_parts import plain_down, plain_gate_up, swiglu
 from engine.kernels.triton_product import product, worth
 from engine.kernels.triton_round import store_rounded
@@ -43,7 +44,7 @@ def expert_gate_up_kernel(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr, DTYPE: tl.constexpr,
     TOGETHER: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
-    PLAIN: tl.constexpr, PLAIN_BK: tl.constexpr, PLAIN_EVEN: tl.constexpr,
+    PLAIN: tl.constexpr, PLAIN_BK: tl.constexpr, PLAIN_EVEN: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """h[p] = silu(gate_e x[p // TOP_K]) * up_e x[p // TOP_K] for the pairs p of a slot; program
     (n, s) computes columns n BN.. of slot s. With SCALED h is rounded to NVFP4, as x has been.
@@ -52,6 +53,7 @@ def expert_gate_up_kernel(
     where, in elements from w and w_scales; its h has a scale of its own, h_scale[1]. With PLAIN
     it is of x's own dtype (`triton_expert_parts.plain_gate_up`), and h is plain_h [T, I].
     """
+    wait_for_inputs(AHEAD)
     slot = tl.program_id(1)
     if slot >= tl.load(total):
         return
@@ -111,9 +113,10 @@ def expert_down_kernel(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr,
     TOP_K: tl.constexpr, EXPERTS: tl.constexpr, SHARED: tl.constexpr,
-    PLAIN: tl.constexpr, PLAIN_BK: tl.constexpr, PLAIN_EVEN: tl.constexpr,
+    PLAIN: tl.constexpr, PLAIN_BK: tl.constexpr, PLAIN_EVEN: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """out[p] = down_e h[p] for the pairs p of a slot; program (n, s) as in gate and up."""
+    wait_for_inputs(AHEAD)
     slot = tl.program_id(1)
     if slot >= tl.load(total):
         return
@@ -147,8 +150,11 @@ def expert_down_kernel(
 
 
 @triton.jit
-def expert_sum_kernel(rows, weights, out, N: tl.constexpr, TOP_K: tl.constexpr, BN: tl.constexpr):
+def expert_sum_kernel(
+    rows, weights, out, N: tl.constexpr, TOP_K: tl.constexpr, BN: tl.constexpr, AHEAD: tl.constexpr
+):
     """out[t] = sum_k weights[t, k] * rows[t TOP_K + k] in float32, k upwards; program (t, n)."""
+    wait_for_inputs(AHEAD)
     token = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * BN + tl.arange(0, BN)
     acc = tl.zeros((BN,), tl.float32)

@@ -12,6 +12,7 @@ from engine.kernels import tiling
 from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan, warps_for
 from engine.kernels.tiling import PER_BYTE, PER_SCALE
+from engine.kernels.triton_ahead import prefetch_range, wait_for_inputs
 from engine.kernels.triton_product import product, worth
 from engine.kernels.triton_round import Rounded, Rounding, round_launch
 
@@ -42,16 +43,32 @@ def linear_tile(
 
 
 @triton.jit
+def prefetch_tile(
+    w, w_scales, tile,
+    TILE: tl.constexpr, SCALE_TILE: tl.constexpr, EVEN: tl.constexpr, FORM: tl.constexpr,
+    AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Ask for the beginning of a tile's weights, which no kernel before has made."""
+    if EVEN:  # else the last one may end before its tile does
+        prefetch_range(w + tile.to(tl.int64) * TILE, TILE, AHEAD)
+        if FORM != "plain":
+            prefetch_range(w_scales + tile.to(tl.int64) * SCALE_TILE, SCALE_TILE, AHEAD)
+
+
+@triton.jit
 def linear_kernel(
     x, x_codes_scales, w, w_scales, alpha, x_scale, out, M,
     N: tl.constexpr, K: tl.constexpr, TILE: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr,
     SCALE_TILE: tl.constexpr, SCALE_ROW: tl.constexpr, SCALE_STEP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr,
+    EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """out [M, N] = alpha * x w^T; program (n, m) computes BN columns of BM rows."""
+    tile = tl.program_id(0)
+    prefetch_tile(w, w_scales, tile, TILE, SCALE_TILE, EVEN, FORM, AHEAD)
+    wait_for_inputs(AHEAD)
     linear_tile(
-        x, x_codes_scales, w, w_scales, alpha, x_scale, out, M, tl.program_id(0), tl.program_id(1),
+        x, x_codes_scales, w, w_scales, alpha, x_scale, out, M, tile, tl.program_id(1),
         N, K, TILE, ROW, STEP, SCALE_TILE, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, SCALED,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ import triton.language as tl
 from engine.kernels import loop_state as names
 from engine.kernels.launch import Launch
 from engine.kernels.loop_state import LoopState, Mailbox
+from engine.kernels.triton_ahead import wait_for_inputs
 from engine.kernels.triton_unmask import BlockRules, decide
 
 _COLUMNS = tl.constexpr(names.COLUMNS)
@@ -82,12 +83,13 @@ def advance_kernel(
     thresholds, counts, stop_ids, stops, mask_id,
     written, log, box_tokens, box_confidences, box_marks, box_final, stop,
     LENGTH: tl.constexpr, BLOCK: tl.constexpr, STOPS: tl.constexpr, EDITS: tl.constexpr,
-    RESIDUAL: tl.constexpr, SYSTEM: tl.constexpr,
+    RESIDUAL: tl.constexpr, SYSTEM: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """One program; all arguments but mask_id are pointers to what `LoopState`, `Mailbox` and
     `BlockRules` hold. Modes, kinds and outcomes are numbers here: 0 step, 1 try, 2 commit wide, 3
     commit narrow; 1 a step, 2 an end, 3 done; 0 running, 1 over, 2 stopped, 3 not finite, 4 capped.
     """
+    wait_for_inputs(AHEAD)
     at = tl.arange(0, BLOCK)
     real = at < LENGTH
     mode = tl.load(control)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.kernels.launch import Launch
 from engine.kernels.tiling import PER_SCALE
+from engine.kernels.triton_ahead import wait_for_inputs
 from engine.kernels.triton_round import Rounding, round_arguments, store_rounded
 
 
@@ -31,7 +32,7 @@ def norm_kernel(
     x, added, also, shares, weight, total, out, unit, packed, codes_scales,
     EPS: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
     ALSO: tl.constexpr, TOP_K: tl.constexpr, SHARED: tl.constexpr, ROUND: tl.constexpr,
-    KEEP: tl.constexpr,
+    KEEP: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """out[row] = rms_norm(x[row] + (added[row] + also[row])); the sum goes to total[row].
 
@@ -39,6 +40,7 @@ def norm_kernel(
     their order; with SHARED one more follows, which stands for `also`. ROUND as `round_arguments`
     says: the row goes to NVFP4 too, and without KEEP only there (`out` gives a dtype).
     """
+    wait_for_inputs(AHEAD)
     token = tl.program_id(0).to(tl.int64)
     row = token * SIZE
     columns = tl.arange(0, BLOCK)

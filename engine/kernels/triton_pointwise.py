@@ -10,15 +10,18 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
+from engine.kernels.triton_ahead import wait_for_inputs
 
 
 @triton.jit
 def embed_kernel(
     tokens, undecided, states, residual, table, out,
     ALPHA: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr, RESIDUAL: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program t: out[t] = table[tokens[t]], plus ALPHA * residual[t] where t is undecided and its
     block has taken a step (states[2] > 0)."""
+    wait_for_inputs(AHEAD)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     inside = columns < SIZE
@@ -36,8 +39,10 @@ def embed_kernel(
 def activate_kernel(
     gate, up, out, gate_row, up_row,
     KIND: tl.constexpr, GATED: tl.constexpr, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program (t, columns): out[t] = act(gate[t]) * up[t], or with no gate act(up[t])."""
+    wait_for_inputs(AHEAD)
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < SIZE
@@ -59,8 +64,11 @@ def activate_kernel(
 
 
 @triton.jit
-def add_scaled_kernel(total, term, SCALE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+def add_scaled_kernel(
+    total, term, SCALE: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr
+):
     """total += SCALE * term, the product rounded first."""
+    wait_for_inputs(AHEAD)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < COUNT
     dtype = total.dtype.element_ty

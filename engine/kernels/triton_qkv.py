@@ -13,8 +13,9 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
+from engine.kernels.triton_ahead import wait_for_inputs
 from engine.kernels.triton_arrival import is_last, new_counters
-from engine.kernels.triton_linear import linear_kernel, linear_tile
+from engine.kernels.triton_linear import linear_kernel, linear_tile, prefetch_tile
 
 CHUNK = 16
 """Tokens whose head is split at once."""
@@ -92,6 +93,7 @@ def qkv_kernel(
     rows, tokens, table_stride, q_stride, kv_stride, kv_head_stride,
     EPS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
     ROTARY: tl.constexpr, BLOCK: tl.constexpr, AT_START: tl.constexpr, CHUNK: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Row = batch * tokens + token of qkv [rows, (H + 2 Hkv) D]; program (CHUNK rows, head).
 
@@ -99,6 +101,7 @@ def qkv_kernel(
     strides. AT_START: the rows stand at positions start[0] .. of the tables and the cache; else
     the tables are indexed by token, `table_stride` apart from batch to batch.
     """
+    wait_for_inputs(AHEAD)
     row = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     _split_head(
         qkv, query_weight, key_weight, cos, sin, start, q, keys, values, row, rows,
@@ -116,11 +119,13 @@ def split_linear_kernel(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     EVEN: tl.constexpr, FORM: tl.constexpr, SCALED: tl.constexpr,
     EPS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SIZE: tl.constexpr,
-    ROTARY: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr,
+    ROTARY: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """`linear_kernel` into `out` [M, (H + 2 Hkv) D], then, by the last program of a unit of whole
     heads (one head of several tiles, or one tile of several heads), `qkv_kernel` of those."""
     tile, part = tl.program_id(0), tl.program_id(1)
+    prefetch_tile(w, w_scales, tile, TILE, SCALE_TILE, EVEN, FORM, AHEAD)
+    wait_for_inputs(AHEAD)
     linear_tile(
         x, x_codes_scales, w, w_scales, alpha, x_scale, out, M, tile, part,
         N, K, TILE, ROW, STEP, SCALE_TILE, SCALE_ROW, SCALE_STEP, BM, BN, BK, EVEN, FORM, SCALED,

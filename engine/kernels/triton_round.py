@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.kernels.launch import Launch
 from engine.kernels.tiling import PER_BYTE, PER_SCALE
+from engine.kernels.triton_ahead import wait_for_inputs
 from engine.kernels.triton_decode import pack, quantise, unpacked
 
 
@@ -100,8 +101,12 @@ def round_row(
 
 
 @triton.jit
-def round_kernel(x, scale, packed, scales, K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr):
+def round_kernel(
+    x, scale, packed, scales,
+    K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program t rounds row t of x [T, K] to NVFP4."""
+    wait_for_inputs(AHEAD)
     round_row(x, scale, packed, scales, tl.program_id(0).to(tl.int64), K, BK, NATIVE)
 
 

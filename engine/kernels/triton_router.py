@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
+from engine.kernels.triton_ahead import LINE, prefetch, wait_for_inputs
 from engine.kernels.triton_arrival import is_last, new_counters
 from engine.kernels.triton_slots import Slots, bins_for, list_slots
 
@@ -59,6 +60,19 @@ def _score(
         total = tl.dot(w, tl.trans(x), total, input_precision="ieee")
     place = (part * tokens + row).to(tl.int64)[None, :] * EXPERTS + expert[:, None]
     tl.store(parts + place, total, mask=(row < tokens)[None, :] & (expert < EXPERTS)[:, None])
+
+
+@triton.jit
+def _prefetch_gate(
+    gate, expert, part, SIZE: tl.constexpr, EXPERTS: tl.constexpr, PARTS: tl.constexpr,
+    STEP: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Ask for what `_score` loads first of the gate."""
+    length: tl.constexpr = (SIZE + PARTS * STEP - 1) // (PARTS * STEP) * STEP
+    line: tl.constexpr = LINE * 8 // gate.dtype.element_ty.primitive_bitwidth
+    at = tl.minimum(part * length + tl.arange(0, STEP // line) * line, SIZE - 1)
+    row = tl.minimum(expert, EXPERTS - 1)
+    prefetch(gate + row[:, None] * SIZE + at[None, :], AHEAD)
 
 
 @triton.jit
@@ -145,7 +159,7 @@ def router_kernel(
     STEP: tl.constexpr, SCALE: tl.constexpr, GROUPS: tl.constexpr, KEPT: tl.constexpr,
     TOP_K: tl.constexpr, GROUPS_BLOCK: tl.constexpr, SIZE_BLOCK: tl.constexpr,
     TOP_BLOCK: tl.constexpr, SHARED: tl.constexpr, ROWS: tl.constexpr, LISTED: tl.constexpr,
-    BM: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr,
+    BM: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program (ROWS tokens, COLUMNS experts, part of d): ids int64 and weights float32 [tokens,
     TOP_K]; with SHARED one more, which is for every token expert number EXPERTS with weight 1. With
@@ -153,11 +167,13 @@ def router_kernel(
 
     parts [PARTS, tokens, E] float32; a counter for each tile of tokens, and one for the tiles.
     """
-    tile = tl.program_id(0)
+    tile, part = tl.program_id(0), tl.program_id(2)
     row = tile * ROWS + tl.arange(0, ROWS)
     expert = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    _prefetch_gate(gate, expert, part, SIZE, EXPERTS, PARTS, STEP, AHEAD)
+    wait_for_inputs(AHEAD)
     _score(
-        hidden, gate, parts, tokens, row, expert, tl.program_id(2),
+        hidden, gate, parts, tokens, row, expert, part,
         SIZE, EXPERTS, PARTS, ROWS, COLUMNS, STEP,
     )  # fmt: skip
     if is_last(counters + tile, tl.num_programs(1) * tl.num_programs(2)):

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from engine.config import DecodeConfig
 from engine.kernels.launch import Launch
+from engine.kernels.triton_ahead import wait_for_inputs
 from engine.kernels.triton_random import gumbel
 from engine.kernels.triton_select import cut_launch, scaled_logits
 
@@ -61,9 +62,11 @@ class Predictions:
 
 @triton.jit
 def scan_kernel(
-    logits, tile_best, tile_top, tile_total, tile_moment, vocabulary, mask_id, TILE: tl.constexpr
+    logits, tile_best, tile_top, tile_total, tile_moment, vocabulary, mask_id, TILE: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program (row, tile): a tile's argmax and maximum m, sum of e^(x-m), sum of e^(x-m) (x-m)."""
+    wait_for_inputs(AHEAD)
     line, tile = tl.program_id(0), tl.program_id(1)
     column = tile * TILE + tl.arange(0, TILE)
     row = logits + line.to(tl.int64) * vocabulary
@@ -83,12 +86,13 @@ def scan_kernel(
 @triton.jit
 def scan_combine_kernel(
     tile_best, tile_top, tile_total, tile_moment,
-    best, probability, entropy, row_top, row_total, tiles, BLOCK: tl.constexpr,
+    best, probability, entropy, row_top, row_total, tiles, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program row. entropy = log S - W / S, with S the sum of e^(x-m) and W that of e^(x-m) (x-m).
 
     A value that is not a number makes the probability one, which ends the answer.
     """
+    wait_for_inputs(AHEAD)
     line = tl.program_id(0)
     tile = tl.arange(0, BLOCK)
     real = tile < tiles
@@ -117,12 +121,14 @@ def draw_kernel(
     logits, limits, seed, states, borders, cuts, top,
     tile_token, tile_score, tile_logit, tile_total, vocabulary, mask_id,
     FILTERED: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr, STRIDE: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program (row, tile): the tile's argmax of logit / temperature + noise over what is kept.
 
     states int64 [rows / SPAN, STRIDE] has a line for each SPAN rows: the first one's position in
     column 0, the step in column 2.
     """
+    wait_for_inputs(AHEAD)
     line, tile = tl.program_id(0), tl.program_id(1)
     first = tile * TILE
     column = first + tl.arange(0, TILE)
@@ -150,12 +156,13 @@ def draw_kernel(
 def draw_combine_kernel(
     tile_token, tile_score, tile_logit, tile_total, limits, top, probability, tokens, confidence,
     tiles,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program row: the token with the highest score, and its probability after filtering.
 
     A filter may have dropped what was not a number; the plain probability still says so.
     """
+    wait_for_inputs(AHEAD)
     line = tl.program_id(0)
     tile = tl.arange(0, BLOCK)
     real = tile < tiles

@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
+from engine.kernels.triton_ahead import wait_for_inputs
 
 TILE = 4096
 """Logits that a program holds at once, and that can be put aside."""
@@ -209,7 +210,7 @@ def _cut(
 def cut_kernel(
     logits, top, limits, borders, cuts, values, columns, vocabulary, mask_id,
     TOP_K: tl.constexpr, TOP_P: tl.constexpr, EXACT: tl.constexpr, ASIDE: tl.constexpr,
-    NUCLEUS: tl.constexpr, TILE: tl.constexpr,
+    NUCLEUS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program row: keep the values above borders[row], and its equals up to column cuts[row].
 
@@ -217,6 +218,7 @@ def cut_kernel(
     temperature, k, p. TOP_K keeps every value equal to the k-th, or with EXACT just k values.
     ASIDE: values float32 and columns int32 [rows, TILE] take the largest.
     """
+    wait_for_inputs(AHEAD)
     line = tl.program_id(0)
     row = logits + line.to(tl.int64) * vocabulary
     temperature = tl.load(limits)

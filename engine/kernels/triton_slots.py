@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
+from engine.kernels.triton_ahead import wait_for_inputs
 from engine.kernels.triton_round import Rounded, chunk_for, round_row
 
 
@@ -126,8 +127,10 @@ def expert_slots_kernel(
     ids, expert, filled, pairs, total, count, x, scale, packed, scales,
     EXPERTS: tl.constexpr, BM: tl.constexpr, BINS: tl.constexpr, BLOCK: tl.constexpr,
     K: tl.constexpr, BK: tl.constexpr, NATIVE: tl.constexpr, ROUND: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program e < EXPERTS makes expert e's slots; with ROUND, EXPERTS + t rounds row t of x."""
+    wait_for_inputs(AHEAD)
     me = tl.program_id(0)
     if me < EXPERTS:
         _slots_of(ids, expert, filled, pairs, total, me, count, BM, BINS, BLOCK)

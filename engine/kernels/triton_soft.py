@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
+from engine.kernels.triton_ahead import LINE, prefetch, wait_for_inputs
 from engine.kernels.triton_select import cut_launch, scaled_logits
 
 PARTS = 16
@@ -23,9 +24,10 @@ TILE = 4096
 
 @triton.jit
 def statistics_kernel(
-    logits, limits, tops, totals, vocabulary, mask_id, TILE: tl.constexpr
+    logits, limits, tops, totals, vocabulary, mask_id, TILE: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program row: its largest logit, and the sum of exp((logit - top) / temperature)."""
+    wait_for_inputs(AHEAD)
     line = tl.program_id(0)
     row = logits + line.to(tl.int64) * vocabulary
     temperature = tl.load(limits)
@@ -44,22 +46,38 @@ def statistics_kernel(
 
 
 @triton.jit
+def _prefetch_table(
+    table, low, vocabulary, SIZE: tl.constexpr, COLUMNS: tl.constexpr, STEP: tl.constexpr,
+    AHEAD: tl.constexpr,
+):  # fmt: skip
+    """Ask for what a program of `mix_kernel` loads first of the embeddings."""
+    line: tl.constexpr = LINE * 8 // table.dtype.element_ty.primitive_bitwidth
+    token = tl.minimum(low + tl.arange(0, STEP), vocabulary - 1)
+    lines: tl.constexpr = COLUMNS // line if line < COLUMNS else 1
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, lines) * line
+    at = token.to(tl.int64)[:, None] * SIZE + tl.minimum(column, SIZE - 1)[None, :]
+    prefetch(table + at, AHEAD)
+
+
+@triton.jit
 def mix_kernel(
     logits, limits, tops, totals, table, parts, rows, vocabulary, mask_id,
     SIZE: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    STEP: tl.constexpr, PRECISION: tl.constexpr,
+    STEP: tl.constexpr, PRECISION: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program (columns of z, part of the vocabulary, rows): parts [PARTS, rows, d] float32."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     part = tl.program_id(1)
+    length = tl.cdiv(tl.cdiv(vocabulary, PARTS), STEP) * STEP
+    low = part * length
+    _prefetch_table(table, low, vocabulary, SIZE, COLUMNS, STEP, AHEAD)
+    wait_for_inputs(AHEAD)
     row = tl.program_id(2) * ROWS + tl.arange(0, ROWS)
     real, inside = row < rows, column < SIZE
     temperature = tl.load(limits)
     top = tl.load(tops + row, mask=real, other=0.0)
     top = tl.div_rn(top, temperature + tl.zeros_like(top))
     total = tl.load(totals + row, mask=real, other=1.0)
-    length = tl.cdiv(tl.cdiv(vocabulary, PARTS), STEP) * STEP
-    low = part * length
     mixed = tl.zeros((ROWS, COLUMNS), tl.float32)
     for first in range(low, tl.minimum(low + length, vocabulary), STEP):
         token = first + tl.arange(0, STEP)
@@ -80,8 +98,12 @@ def mix_kernel(
 
 
 @triton.jit
-def add_kernel(parts, out, rows, SIZE: tl.constexpr, PARTS: tl.constexpr, COLUMNS: tl.constexpr):
+def add_kernel(
+    parts, out, rows,
+    SIZE: tl.constexpr, PARTS: tl.constexpr, COLUMNS: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Program (row, columns): the parts, added in their order."""
+    wait_for_inputs(AHEAD)
     row = tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < SIZE
@@ -96,9 +118,10 @@ def add_kernel(parts, out, rows, SIZE: tl.constexpr, PARTS: tl.constexpr, COLUMN
 @triton.jit
 def list_kernel(
     logits, limits, borders, cuts, ids, values, vocabulary, mask_id,
-    TOP_K: tl.constexpr, TILE: tl.constexpr,
+    TOP_K: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program row: the tokens kept by border and cut, in their order, and logit / temperature."""
+    wait_for_inputs(AHEAD)
     line = tl.program_id(0)
     row = logits + line.to(tl.int64) * vocabulary
     temperature = tl.load(limits)
@@ -119,8 +142,10 @@ def list_kernel(
 def gather_kernel(
     ids, values, table, out, vocabulary,
     SIZE: tl.constexpr, TOP_K: tl.constexpr, BLOCK_K: tl.constexpr, COLUMNS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Program (row, columns): the listed tokens' embeddings by the softmax of their values."""
+    wait_for_inputs(AHEAD)
     row = tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < SIZE

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from engine.config import DecodeConfig
 from engine.kernels.launch import Launch
+from engine.kernels.triton_ahead import wait_for_inputs
 
 STATE = (
     "start",  # position of the block's first token
@@ -93,9 +94,11 @@ def step_kernel(
     tokens, undecided, chosen, confidence, best, best_probability, unmasked, edited, state,
     thresholds, counts, stop_ids, stops, mask_id,
     LENGTH: tl.constexpr, BLOCK: tl.constexpr, STOPS: tl.constexpr, EDITS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """One program. tokens, undecided, unmasked, edited [B] int64 and int32, changed in place;
     thresholds float32 [2] (unmasking, editing); counts int64 [2] (min_unmask, max_post_steps)."""
+    wait_for_inputs(AHEAD)
     at = tl.arange(0, BLOCK)
     real = at < LENGTH
     old = tl.load(tokens + at, mask=real, other=0)

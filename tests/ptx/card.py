@@ -3,8 +3,9 @@ driver, PTX, runs in the emulator on tensors in the host's memory.
 
 `emulated` puts it in the place of Triton's driver, for the whole process. NVIDIA's assembler is
 passed by, so that what is run is PTX and not machine code: registers, spills and the scheduling of
-instructions are not seen. Each launch is checked for races, for misaligned addresses and for
-addresses outside of the tensors that it was given.
+instructions are not seen. Each launch is checked for races, for misaligned addresses, for addresses
+outside of the tensors that it was given, and where it waits for the launch before by itself, that
+it does so in every program, before it touches memory.
 """
 
 import itertools
@@ -26,7 +27,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime.driver import driver
 
-from engine.kernels import expert_memory, triton_experts
+from engine.kernels import expert_memory, launch, triton_experts
 from engine.kernels.offline import ARCHITECTURES, SHARED_LIMIT
 from engine.kernels.plans import Capability
 from tests.ptx.library import Counters, Grid, Kernel, cache_folder
@@ -98,6 +99,8 @@ def emulated(card: Card) -> Iterator[Card]:
         undo.enter_context(patch.object(CUDABackend, "make_cubin", _keep_ptx))
         driver.set_active(_Driver(card))
         undo.enter_context(patch.object(triton_experts, "between", card.between))
+        ahead = card.capability >= launch.LAUNCHED_AHEAD
+        undo.enter_context(patch.object(launch, "waits_by_itself", lambda _: ahead))
         yield card
 
 

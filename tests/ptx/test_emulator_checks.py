@@ -53,6 +53,20 @@ def test_two_warps_store_to_one_place(seed: int) -> None:
     launch(body.format("7"), warps=2, seed=seed)  # the same number: in any order the same
 
 
+def test_nothing_is_touched_ahead_of_what_a_kernel_depends_on() -> None:
+    wait, touch = "griddepcontrol.wait;", "mov.b32 %r0, 7; st.global.b32 [%d0], %r0;"
+    ahead = "griddepcontrol.launch_dependents; prefetch.global.L2 [%d0];"
+    found = torch.zeros(1, dtype=torch.int32)
+    launch(ahead + wait + touch, found)
+    assert found.item() == 7
+    with pytest.raises(Refused, match=r"ahead of .*st\.global\.b32"):
+        launch(touch + wait, found)
+    with pytest.raises(Refused, match=r"ends without griddepcontrol\.wait"):
+        launch("setp.eq.u32 %p0, %program, 0; @%p0 ret;" + wait, found, programs=2)
+    with pytest.raises(Refused, match="outside of every tensor"):
+        launch("add.u64 %d1, %d0, 128; prefetch.global.L2 [%d1];", found)
+
+
 @pytest.mark.parametrize("early", SEEDS)
 def test_a_copy_is_there_once_it_is_waited_for(early: int) -> None:
     body = """

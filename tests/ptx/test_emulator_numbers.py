@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.ptx.assembly import integers, lanewise
-from tests.ptx.library import can_build
+from tests.ptx.library import Refused, can_build
 
 # Slow is only building it, which would not be worth it beside the fast tests.
 pytestmark = [
@@ -204,6 +204,36 @@ def test_smaller_and_larger(operation: str, larger: bool) -> None:
     same(lanewise(f"{operation}.f32 %out, %a, %b;", a, b).view(torch.float32), wanted)
     wanted[1] = math.nan
     same(lanewise(f"{operation}.NaN.f32 %out, %a, %b;", a, b).view(torch.float32), wanted)
+
+
+@pytest.mark.parametrize(("operation", "larger"), [("min", False), ("max", True)])
+def test_the_smallest_and_largest_of_three(operation: str, larger: bool) -> None:
+    values = torch.tensor([1.0, 2.0, 3.0, math.nan, -math.inf, -0.0, 0.0])
+    a, b, c = (x.flatten() for x in torch.meshgrid(values, values[1:4], values, indexing="ij"))
+    for first in range(0, len(a), 32):
+        parts = [x[first : first + 32].contiguous().view(torch.int32) for x in (a, b, c)]
+        two = lanewise(f"{operation}.f32 %r1, %a, %b; {operation}.f32 %out, %r1, %c;", *parts)
+        assert torch.equal(lanewise(f"{operation}.f32 %out, %a, %b, %c;", *parts), two)
+    largest = lanewise(f"{operation}.f32 %out, %a, %b, %c;", *(integers([n]) for n in (0, 9, 5)))
+    assert largest.item() == (9 if larger else 0)
+
+
+@pytest.mark.parametrize("operation", ["add", "sub", "mul"])
+def test_pairs_of_float32(operation: str) -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(2, 32, 2)
+    wanted = {"add": a + b, "sub": a - b, "mul": a * b}[operation]
+    found = lanewise(
+        f"{operation}.rn.f32x2 %out, %a, %b;", *(x.view(torch.int64).flatten() for x in (a, b)),
+        out=torch.int64,
+    )  # fmt: skip
+    assert torch.equal(found.view(torch.float32).view(32, 2), wanted)
+
+
+def test_an_operand_too_many_is_refused() -> None:
+    for instruction in ("add.f32 %out, %a, %b, %c;", "max.s32 %out, %a, %b, %c;"):
+        with pytest.raises(Refused, match="not known"):
+            lanewise(instruction, *(integers([1]) for _ in range(3)))
 
 
 @pytest.mark.parametrize(

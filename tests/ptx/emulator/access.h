@@ -63,6 +63,17 @@ inline void store(Warp& warp, const Instruction& by, u32 mask) {
     });
 }
 
+// Asks for what lies there, which must be within a tensor; nothing is read.
+inline void prefetch(Warp& warp, const Instruction& by, u32 mask) {
+    const Addresses addresses = warp.addresses(by.one(0), mask);
+    each_lane(mask, [&](int lane) { warp.machine.global(by, addresses[lane], 1); });
+}
+
+inline void wait_for_inputs(Warp& warp, const Instruction& by, u32 mask) {
+    warp.need_all_living(by, mask);
+    warp.inputs_there = true;
+}
+
 inline void load_parameter(Warp& warp, const Instruction& by, u32 mask) {
     const Operand& parameter = by.one(1);
     if (parameter.offset || by.count != 1) by.refuse("only whole parameters can be loaded");

@@ -115,6 +115,14 @@ struct Extreme {
     }
 };
 
+template <bool LARGER>
+struct ExtremeOfThree {
+    static constexpr int inputs = 3;
+    static float apply(const Instruction& by, float a, float b, float c) {
+        return Extreme<LARGER>::apply(by, Extreme<LARGER>::apply(by, a, b), c);
+    }
+};
+
 struct Negate {
     static constexpr int inputs = 1;
     template <class T>

@@ -107,6 +107,16 @@ inline Execute warpgroup_product(Instruction& by) {
     return name == shape ? multiply_warpgroup : nullptr;
 }
 
+// Before this nothing may be touched: it may be launched while the kernel before is running.
+inline Execute grid_dependency(Instruction& by) {
+    if (by.has("launch_dependents")) return nothing;
+    return by.has("wait") ? wait_for_inputs : nullptr;
+}
+
+inline Execute prefetching(Instruction& by) {
+    return joined(by) == "prefetch.global.L2" ? prefetch : nullptr;
+}
+
 inline Execute matrices(Instruction& by) {
     if (!by.has("m8n8") || !by.has("b16") || by.space != Space::Shared) return nullptr;
     return by.mnemonic[0] == "ldmatrix" ? load_matrices : store_matrices;
@@ -122,6 +132,12 @@ Execute always(Instruction&) {
     return ONE;
 }
 
+inline bool touches_global(const Instruction& by) {
+    if (by.mnemonic[0] == "cp") return by.has("global");
+    const bool moves = by.execute == load || by.execute == store || by.execute == atomic;
+    return moves && by.space == Space::Global;
+}
+
 inline Execute execute_of(Instruction& by) {
     using Choose = Execute (*)(Instruction&);
     static const std::unordered_map<std::string, Choose> table = {
@@ -132,7 +148,8 @@ inline Execute execute_of(Instruction& by) {
         {"red", combining},      {"cp", copy},
         {"ldmatrix", matrices},  {"stmatrix", matrices},
         {"mma", matrix_product}, {"wgmma", warpgroup_product},
-        {"fence", ordering},
+        {"fence", ordering},     {"griddepcontrol", grid_dependency},
+        {"prefetch", prefetching},
     };
     const auto found = table.find(by.mnemonic[0]);
     return found == table.end() ? nullptr : found->second(by);
@@ -170,9 +187,9 @@ inline void decode(Instruction& by) {
     } else if ((by.lanewise = lanewise_of(by))) {
         if (name == "setp") read_comparison(by);
         by.execute = name == "setp" ? set_predicate : run_lanewise;
-        if (by.operands.size() < 2 || by.operands.size() > 5) by.refuse("a number of operands");
     } else {
         by.execute = execute_of(by);
+        by.touches_global = touches_global(by);
         if (!by.execute) by.refuse("an instruction that is not known to the emulator");
     }
 }

@@ -83,6 +83,7 @@ struct Instruction {
     bool transposed = false;
     bool strong = false;    // volatile or relaxed: it may meet other accesses of its address
     bool acquires = false, releases = false;
+    bool touches_global = false;  // loads from or stores to memory that other programs see
     int count = 1;          // elements of a vector, matrices, or columns of a wgmma
 
     bool has(const char* suffix) const {
@@ -106,6 +107,7 @@ struct Instruction {
 
 struct Kernel {
     std::string name;
+    bool depends = false;  // it waits for the kernel before by itself (griddepcontrol.wait)
     std::vector<Instruction> code;
     int registers = 0;
     int parameters = 0;

@@ -94,6 +94,17 @@ inline Lanewise product(const Instruction& by) {
     return by.mnemonic[0] == "mul" ? on_numbers<Multiply>(by) : on_numbers<MultiplyAdd>(by);
 }
 
+// Of two numbers, or of three float32 ones (PTX ISA 8.8, sm_100).
+template <bool LARGER>
+Lanewise extreme(const Instruction& by) {
+    return by.operands.size() == 4 ? on_single<ExtremeOfThree<LARGER>>(by)
+                                   : on_ordered<Extreme<LARGER>>(by);
+}
+
+inline Lanewise remainder_of(const Instruction& by) {
+    return holds_floats(by.type) ? nullptr : on_integers<Remainder>(by.type);
+}
+
 inline Lanewise funnel(const Instruction& by) {
     if (by.has("l")) return by.has("wrap") ? spread<FunnelShift<true, true>, Whole<u64>>
                                            : spread<FunnelShift<true, false>, Whole<u64>>;
@@ -125,45 +136,50 @@ inline bool suffixes_are_known(const Instruction& by) {
 // nullptr for what is no such instruction, or not known.
 inline Lanewise lanewise_of(const Instruction& by) {
     using Choose = Lanewise (*)(const Instruction&);
-    static const std::unordered_map<std::string, Choose> table = {
-        {"add", on_numbers<Add>},
-        {"sub", on_numbers<Subtract>},
-        {"mul", product},
-        {"mad", product},
-        {"fma", on_numbers<MultiplyAdd>},
-        {"div", on_ordered<Divide>},
-        {"rem", [](const Instruction& one) {
-             return holds_floats(one.type) ? nullptr : on_integers<Remainder>(one.type);
-         }},
-        {"min", on_ordered<Extreme<false>>},
-        {"max", on_ordered<Extreme<true>>},
-        {"neg", on_sign<Negate, FlipSign, Negate>},
-        {"abs", on_sign<Absolute, DropSign, Absolute>},
-        {"ex2", on_single<Exp2>},
-        {"lg2", on_single<Log2>},
-        {"sqrt", on_single<SquareRoot>},
-        {"rsqrt", on_single<InverseSquareRoot>},
-        {"rcp", on_single<Reciprocal>},
-        {"and", on_logic<And>},
-        {"or", on_logic<Or>},
-        {"xor", on_logic<Xor>},
-        {"not", on_logic<Not>},
-        {"shl", on_held_integers<ShiftLeft>},
-        {"shr", on_held_integers<ShiftRight>},
-        {"selp", on_held<Select>},
-        {"setp", comparison},
-        {"cvt", conversion},
-        {"bfe", on_held_integers<ExtractField>},
-        {"bfi", only<insert_field, Type::B32, Type::B64>},
-        {"popc", on_32_or_64_bits<CountOnes>},
-        {"clz", on_32_or_64_bits<CountLeadingZeros>},
-        {"brev", on_32_or_64_bits<ReverseBits>},
-        {"prmt", only<spread<PermuteBytes, Whole<u64>>, Type::B32, Type::B32>},
-        {"shf", funnel},
-        {"lop3", only<look_up, Type::B32, Type::B32>},
+    struct Entry {
+        Choose choose;
+        std::size_t least, most;  // operands, the result among them
+    };
+    static const std::unordered_map<std::string, Entry> table = {
+        {"add", {on_numbers<Add>, 3, 3}},
+        {"sub", {on_numbers<Subtract>, 3, 3}},
+        {"mul", {product, 3, 3}},
+        {"mad", {product, 4, 4}},
+        {"fma", {on_numbers<MultiplyAdd>, 4, 4}},
+        {"div", {on_ordered<Divide>, 3, 3}},
+        {"rem", {remainder_of, 3, 3}},
+        {"min", {extreme<false>, 3, 4}},
+        {"max", {extreme<true>, 3, 4}},
+        {"neg", {on_sign<Negate, FlipSign, Negate>, 2, 2}},
+        {"abs", {on_sign<Absolute, DropSign, Absolute>, 2, 2}},
+        {"ex2", {on_single<Exp2>, 2, 2}},
+        {"lg2", {on_single<Log2>, 2, 2}},
+        {"sqrt", {on_single<SquareRoot>, 2, 2}},
+        {"rsqrt", {on_single<InverseSquareRoot>, 2, 2}},
+        {"rcp", {on_single<Reciprocal>, 2, 2}},
+        {"and", {on_logic<And>, 3, 3}},
+        {"or", {on_logic<Or>, 3, 3}},
+        {"xor", {on_logic<Xor>, 3, 3}},
+        {"not", {on_logic<Not>, 2, 2}},
+        {"shl", {on_held_integers<ShiftLeft>, 3, 3}},
+        {"shr", {on_held_integers<ShiftRight>, 3, 3}},
+        {"selp", {on_held<Select>, 4, 4}},
+        {"setp", {comparison, 3, 4}},
+        {"cvt", {conversion, 2, 3}},
+        {"bfe", {on_held_integers<ExtractField>, 4, 4}},
+        {"bfi", {only<insert_field, Type::B32, Type::B64>, 5, 5}},
+        {"popc", {on_32_or_64_bits<CountOnes>, 2, 2}},
+        {"clz", {on_32_or_64_bits<CountLeadingZeros>, 2, 2}},
+        {"brev", {on_32_or_64_bits<ReverseBits>, 2, 2}},
+        {"prmt", {only<spread<PermuteBytes, Whole<u64>>, Type::B32, Type::B32>, 4, 4}},
+        {"shf", {funnel, 4, 4}},
+        {"lop3", {only<look_up, Type::B32, Type::B32>, 5, 5}},
     };
     const auto found = table.find(by.mnemonic[0]);
-    return found == table.end() || !suffixes_are_known(by) ? nullptr : found->second(by);
+    if (found == table.end() || !suffixes_are_known(by)) return nullptr;
+    const auto& [choose, least, most] = found->second;
+    const std::size_t count = by.operands.size();
+    return least <= count && count <= most ? choose(by) : nullptr;
 }
 
 }  // namespace emulated

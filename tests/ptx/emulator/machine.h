@@ -35,7 +35,7 @@ class Machine;
 
 class Warp {
 public:
-    Warp(Machine& machine, int index) : machine(machine), index(index) {}
+    Warp(Machine& machine, int index);
 
     // The 32 lanes of an operand; those that lie in no register are put into `scratch`.
     const u64* read(const Operand& operand, Registers& scratch) const;
@@ -55,6 +55,7 @@ public:
     const int index;
     u32 alive = ALL_LANES;
     bool waiting = false;  // at a barrier
+    bool inputs_there;     // what it depends on is done
     std::array<int, LANES> next{};  // instruction of each lane
     std::vector<Copy> open;
     std::vector<std::vector<Copy>> groups;
@@ -130,6 +131,9 @@ private:
 
     u64 low_ = 0, high_ = 0;  // the allocation that was touched last
 };
+
+inline Warp::Warp(Machine& machine, int index)
+    : machine(machine), index(index), inputs_there(!machine.kernel.depends) {}
 
 inline const u64* Warp::read(const Operand& operand, Registers& scratch) const {
     switch (operand.kind) {

@@ -99,6 +99,7 @@ private:
             }
         }
         decode(instruction);
+        kernel_.depends |= instruction.execute == wait_for_inputs;
         kernel_.code.push_back(std::move(instruction));
     }
 

@@ -99,6 +99,7 @@ private:
                     at = active ? by.target : at + 1;
                     break;
                 case Flow::Return:
+                    if (active && !warp.inputs_there) by.refuse("ends without griddepcontrol.wait");
                     leave(warp, mask, at + 1);
                     warp.alive &= ~active;
                     return;
@@ -113,6 +114,9 @@ private:
     }
 
     static void execute(Warp& warp, const Instruction& by, u32 active) {
+        if (by.touches_global && !warp.inputs_there) {
+            by.refuse("touches memory ahead of griddepcontrol.wait");
+        }
         try {
             by.execute(warp, by, active);
         } catch (const std::out_of_range&) {
