@@ -18,6 +18,7 @@ from app.cli_models import register as register_models
 from app.cli_options import (
     Activations,
     Adapter,
+    Ahead,
     Device,
     Graph,
     Json,
@@ -134,6 +135,7 @@ def ask(  # noqa: PLR0913 - one argument an option
     activations: Activations = "auto",
     kernels: Kernels = "triton",
     graph: Graph = True,
+    ahead: Ahead = False,
     as_json: Json = False,
     trace: Annotated[str | None, typer.Option(metavar="FILE", help="Record every step.")] = None,
 ) -> None:
@@ -166,7 +168,7 @@ def ask(  # noqa: PLR0913 - one argument an option
                 residual_map=residual_map,
                 trace=trace,
                 allow_spill=allow_spill,
-                compute=Compute.of(activations, kernels, graph),
+                compute=Compute.of(activations, kernels, graph, ahead),
                 as_json=as_json,
                 decoding={**decoding, "overlap": overlap},
             )

@@ -8,6 +8,7 @@ import typer
 from app.cli_options import (
     Activations,
     Adapter,
+    Ahead,
     Device,
     Graph,
     Json,
@@ -37,6 +38,7 @@ def _evaluate(settings: Callable[[], Any]) -> Callable[..., None]:
         activations: Activations = "auto",
         kernels: Kernels = "triton",
         graph: Graph = True,
+        ahead: Ahead = False,
         as_json: Json = False,
     ) -> None:
         """Accuracy and tokens per forward on the demo's held-out questions, preset by preset."""
@@ -57,7 +59,7 @@ def _evaluate(settings: Callable[[], Any]) -> Callable[..., None]:
                     residual_map=residual_map,
                     allow_spill=allow_spill,
                     as_json=as_json,
-                    compute=Compute.of(activations, kernels, graph),
+                    compute=Compute.of(activations, kernels, graph, ahead),
                 )
             )
 

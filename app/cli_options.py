@@ -23,3 +23,6 @@ Kernels = Annotated[str, typer.Option(metavar="triton|reference", help="On a car
 Graph = Annotated[
     bool, typer.Option("--graph/--no-graph", help="On a card: an answer as one CUDA graph.")
 ]
+Ahead = Annotated[
+    bool, typer.Option("--ahead", help="In that graph: launch each kernel before the last is done.")
+]

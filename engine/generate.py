@@ -117,9 +117,10 @@ class Engine:
         engine.use_graph()
         return engine
 
-    def use_graph(self, wanted: bool = True) -> None:
-        """On a card, make answers by a CUDA graph where one can be made (`how` tells), or not."""
-        self._loops, self._how = make_loops(self.model, graph=wanted)
+    def use_graph(self, wanted: bool = True, *, ahead: bool = False) -> None:
+        """On a card, make answers by a CUDA graph where one can be made (`how` tells), or not;
+        `ahead`: with kernels that are launched ahead of time (`engine/decode/graph_edges.py`)."""
+        self._loops, self._how = make_loops(self.model, graph=wanted, ahead=ahead)
 
     @property
     def config(self) -> ModelConfig:

@@ -30,20 +30,21 @@ Activations = Literal["auto", "bf16", "nvfp4"]
 @dataclass(frozen=True)
 class Compute:
     """How an engine computes, beside its device: the activations of NVFP4 weights, by which kernels
-    on a card, and whether by a CUDA graph."""
+    on a card, whether by a CUDA graph, and whether that launches kernels ahead of time."""
 
     activations: Activations = "auto"
     kernels: str = "triton"
     graph: bool = True
+    ahead: bool = False
 
     @classmethod
-    def of(cls, activations: str, kernels: str, graph: bool) -> "Compute":
+    def of(cls, activations: str, kernels: str, graph: bool, ahead: bool = False) -> "Compute":
         """What was typed. CommandError for what is not known."""
         if activations not in get_args(Activations):
             raise CommandError(f"--activations takes auto, bf16 or nvfp4, got {activations!r}.")
         if kernels not in ("triton", "reference"):
             raise CommandError(f"--kernels takes triton or reference, got {kernels!r}.")
-        return cls(cast(Activations, activations), kernels, graph)
+        return cls(cast(Activations, activations), kernels, graph, ahead)
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,8 @@ def load_engine(
         allow_spill=allow_spill,
         activations=compute.activations,
     )
-    if not compute.graph:
-        engine.use_graph(False)
+    if not compute.graph or compute.ahead:
+        engine.use_graph(compute.graph, ahead=compute.ahead)
     if engine.tokenizer is None:
         raise CommandError(
             f"{folder.path} has no tokenizer.json, so it cannot chat; name another folder."

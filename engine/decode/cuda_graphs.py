@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.decode.graph import GraphMaker, GraphUnavailableError
+from engine.kernels.launch import waits_by_itself
 
 LOOPS_SINCE = 12040
 """CUDA version (1000 major + 10 minor) of the first driver whose graphs can loop by themselves."""
@@ -23,13 +24,17 @@ extern "C" __device__ __cudart_builtin__ void CUDARTAPI
 cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned int value);
 
 extern "C" __global__ void set_condition(cudaGraphConditionalHandle handle, const int* flag) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");  // see triton_ahead.py
+#endif
     cudaGraphSetConditional(handle, *flag != 0 ? 1u : 0u);
 }
 """
 
 
-def make_maker(device: torch.device) -> tuple[GraphMaker, bool]:
-    """A maker of graphs on `device`, and whether the driver knows loops in them.
+def make_maker(device: torch.device, *, ahead: bool = False) -> tuple[GraphMaker, bool]:
+    """A maker of graphs on `device`, and whether the driver knows loops in them. `ahead`: kernels
+    are to be launched ahead of time, where the card can do that.
 
     Raises GraphUnavailableError, in words, where no graph can be made at all.
     """
@@ -50,6 +55,7 @@ def make_maker(device: torch.device) -> tuple[GraphMaker, bool]:
         lambda: torch.cuda.Stream(device),
         torch.cuda.stream,
         lambda: torch.cuda.synchronize(device),
+        ahead=ahead and waits_by_itself(device),
     )
     return maker, loops
 

@@ -10,12 +10,18 @@ host inside; and after a failure inside a body no capture is ended or tried agai
 since the driver may then crash (cuda-python issue 2918).
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
+
+from engine.decode.graph_calls import call
+from engine.decode.graph_edges import KernelEdges, LostEdgesError
+
+log = logging.getLogger(__name__)
 
 Part: TypeAlias = "Work | If | While"
 
@@ -75,7 +81,7 @@ class Graph:
 
     def launch(self, stream: Stream) -> None:
         """Start it; returns at once. RuntimeError when the driver refuses."""
-        _check(self._runtime, self._runtime.cudaGraphLaunch(self._executable, stream.cuda_stream))
+        call(self._runtime, "cudaGraphLaunch", self._executable, stream.cuda_stream)
 
 
 @dataclass
@@ -89,6 +95,8 @@ class GraphMaker:
         new_stream: makes a stream of its own.
         on_stream: makes launches go to a stream, torch.cuda.stream.
         synchronize: waits for the device.
+        ahead: every kernel waits by itself for the one before, and may be let in ahead of time;
+            false once a driver has refused that.
     """
 
     runtime: Any
@@ -96,6 +104,7 @@ class GraphMaker:
     new_stream: Callable[[], Stream]
     on_stream: Callable[[Any], AbstractContextManager[object]]
     synchronize: Callable[[], None]
+    ahead: bool = False
     unusable: str = ""
     # What a failed capture was about: freeing any of it may end that capture.
     _abandoned: list[object] = field(default_factory=list)
@@ -126,6 +135,7 @@ class _Capture:
         # Relaxed: another thread's allocation does not concern this one.
         self._mode = self._rt.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed
         self._streams: list[Stream] = []
+        self._bodies: list[Any] = []
         self._inside = False
 
     def run(self, program: Sequence[Part]) -> Any:
@@ -141,6 +151,25 @@ class _Capture:
                 self._rt.cudaStreamEndCapture(stream.cuda_stream)
             raise
         graph = self._call("cudaStreamEndCapture", stream.cuda_stream)
+        return self._instantiate(graph)
+
+    def _instantiate(self, graph: Any) -> Any:
+        """The executable graph, its kernels let in ahead of time where that is wanted and works."""
+        changed: list[KernelEdges] = []
+        if self._maker.ahead:
+            try:
+                for one in (graph, *self._bodies):
+                    edges = KernelEdges.of(self._rt, one)
+                    edges.let_in_ahead(self._rt)
+                    changed.append(edges)
+                return self._call("cudaGraphInstantiate", graph, 0)
+            except LostEdgesError:
+                raise
+            except RuntimeError as error:
+                log.warning("No kernel is launched ahead of time: %s", error)
+                self._maker.ahead = False
+        for edges in changed:
+            edges.put_back(self._rt)
         return self._call("cudaGraphInstantiate", graph, 0)
 
     def _parts(self, parts: Sequence[Part], depth: int) -> None:
@@ -167,6 +196,7 @@ class _Capture:
             self._rt.cudaStreamUpdateCaptureDependenciesFlags.cudaStreamSetCaptureDependencies,
         )  # fmt: skip
         self._inside = True
+        self._bodies.append(body)
         self._call("cudaStreamBeginCaptureToGraph", child, body, None, None, 0, self._mode)
         self._parts(part.parts, depth + 1)
         if loop:
@@ -204,17 +234,8 @@ class _Capture:
         return self._streams[depth]
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        return _check(self._rt, getattr(self._rt, name)(*arguments))
+        return call(self._rt, name, *arguments)
 
 
 _ASSIGN_DEFAULT = 1
 """cudaGraphCondAssignDefault, which the bindings do not name."""
-
-
-def _check(runtime: Any, answer: tuple[Any, ...]) -> Any:
-    """What a runtime call returned, without its status. RuntimeError with the driver's words."""
-    status, *values = answer
-    if int(status):
-        words = runtime.cudaGetErrorString(status)[1]
-        raise RuntimeError(words.decode() if isinstance(words, bytes) else str(words))
-    return values[0] if len(values) == 1 else tuple(values)

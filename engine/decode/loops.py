@@ -33,6 +33,7 @@ WHOLE = "One CUDA graph makes a whole answer."
 STEPWISE = (
     "Each denoising step is a CUDA graph; a driver from CUDA 12.4 on would make a whole answer one."
 )
+AHEAD = " Its kernels are launched ahead of time."
 MOST_STOPS = 8
 """Stop ids that a loop has room for."""
 
@@ -119,7 +120,14 @@ class Loops:
         self._whole, self._current, self._pause = loops, current, pause
         self._made: dict[object, tuple[Built, AnswerLoop]] = {}
         self._layout = -1
-        self.how = WHOLE if loops else STEPWISE
+        self._failure = ""
+
+    @property
+    def how(self) -> str:
+        """How answers are made, in a sentence or two."""
+        if self._failure:
+            return f"Without a CUDA graph, step by step: {self._failure}."
+        return (WHOLE if self._whole else STEPWISE) + (AHEAD if self._maker.ahead else "")
 
     def takes(self, plan: Plan, denoiser: Denoiser) -> bool:
         """Whether an answer is for a loop: nothing on the host has to look at its text, and its
@@ -150,7 +158,7 @@ class Loops:
             try:
                 self._made[key] = self._make(denoiser)
             except GraphUnavailableError as error:
-                self.how = f"Without a CUDA graph, step by step: {error}."
+                self._failure = str(error)
                 log.warning(self.how)
                 raise
         built, loop = self._made[key]

@@ -14,8 +14,9 @@ from engine.model.transformer import LLaDA2Model
 _EAGER = "Without a CUDA graph, step by step: {}."
 
 
-def make_loops(model: LLaDA2Model, *, graph: bool) -> tuple[Loops | None, str]:
-    """The loops for `model`, and what to say where there are none ("" on a CPU)."""
+def make_loops(model: LLaDA2Model, *, graph: bool, ahead: bool = False) -> tuple[Loops | None, str]:
+    """The loops for `model`, and what to say where there are none ("" on a CPU). `ahead`: a graph's
+    kernels are to be launched ahead of time."""
     device = model.embedding_table.device
     if device.type != "cuda":
         return None, ""
@@ -24,7 +25,7 @@ def make_loops(model: LLaDA2Model, *, graph: bool) -> tuple[Loops | None, str]:
     if not runs_triton(model.embedding_table):
         return None, _EAGER.format("a graph needs the Triton kernels")
     try:
-        maker, loops = make_maker(device)
+        maker, loops = make_maker(device, ahead=ahead)
     except GraphUnavailableError as error:
         return None, _EAGER.format(error)
     from engine.decode.loop_launches import LoopLaunches, Shape

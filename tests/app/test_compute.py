@@ -22,14 +22,21 @@ def test_what_is_typed_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> No
         return plain(cls, path, **options)
 
     monkeypatch.setattr(Engine, "load", classmethod(load))
-    monkeypatch.setattr(Engine, "use_graph", lambda self, wanted=True: asked.update(graph=wanted))
+
+    def use_graph(self: Engine, wanted: bool = True, *, ahead: bool = False) -> None:
+        asked.update(graph=wanted, ahead=ahead)
+
+    monkeypatch.setattr(Engine, "use_graph", use_graph)
     monkeypatch.setenv(CHOICE, "triton")
     compute = Compute.of("bf16", "reference", False)
     load_engine(resolve_model("demo"), "cpu", None, compute=compute)
-    assert (asked["activations"], asked["graph"]) == ("bf16", False)
+    assert (asked["activations"], asked["graph"], asked["ahead"]) == ("bf16", False, False)
     import os
 
     assert os.environ[CHOICE] == "reference"
+    compute = Compute.of("bf16", "reference", True, True)
+    load_engine(resolve_model("demo"), "cpu", None, compute=compute)
+    assert (asked["graph"], asked["ahead"]) == (True, True)
 
 
 @pytest.mark.parametrize(

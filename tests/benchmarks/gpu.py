@@ -4,10 +4,11 @@
 
 Needs this checkout, torch, triton, cuda-bindings and plain pytest; weights are random NVFP4, made
 on the device (about 10 GB). What is printed last is one JSON object: card, versions, date; forwards
-a second, 32 and 64 wide, launched one by one and as a graph; GB/s against a measured device copy
-and the share of the bound; whole answers with and without graph and overlap, and the time between
-forwards that no kernel accounts for; microseconds of each kernel, and of the experts' by other
-plans. `--plain` adds the same step in plain torch (twice the memory).
+a second, 32 and 64 wide, launched one by one, as a graph, and as one whose kernels are launched
+ahead of time; GB/s against a measured device copy and the share of the bound; whole answers with
+and without graph and overlap, and the time between forwards that no kernel accounts for;
+microseconds of each kernel, and of the experts' by other plans. `--plain` adds the same step in
+plain torch (twice the memory).
 """
 
 import argparse
@@ -183,12 +184,10 @@ def _forwards(
     launches: LoopLaunches, device: torch.device, copy: float, *, native: bool
 ) -> dict[str, Any]:
     """Forwards with their predictions, behind a prompt: launched one by one, and as a graph."""
-    maker, _ = make_maker(device)
     figures: dict[str, Any] = {}
     for width, piece in ((32, launches.narrow), (64, launches.wide)):
         one_by_one = _seconds(piece, REPEATS)
-        graph = maker.capture([Work(piece)], launches)
-        together = _seconds(partial(_launch, graph), REPEATS)
+        together, ahead = (_as_graph(piece, launches, device, ahead=on) for on in (False, True))
         distinct = _distinct(launches, "narrow" if width == 32 else "wide")
         read = forward_bytes(MINI, distinct, context=PROMPT)
         bounds = {"bytes": read / copy}
@@ -200,14 +199,24 @@ def _forwards(
             "gb": round(read / 1e9, 2),
             "one_by_one_ms": round(1e3 * one_by_one, 3),
             "graph_ms": round(1e3 * together, 3),
+            "graph_ahead_ms": round(1e3 * ahead, 3),
             "forwards_per_s": round(1 / together, 1),
             "gb_per_s": round(read / together / 1e9),
             "bounds_ms": {name: round(1e3 * bound, 3) for name, bound in bounds.items()},
             "share_of_bound": round(tightest / together, 3),
             "graph_over_one_by_one": round(one_by_one / together, 2),
+            "ahead_over_graph": round(together / ahead, 3),
         }
         _say(f"{width} wide: {figures[f'forward_{width}']}")
     return figures
+
+
+def _as_graph(
+    piece: Callable[[], None], launches: LoopLaunches, device: torch.device, *, ahead: bool
+) -> float:
+    """Seconds of a piece as a graph, its kernels launched `ahead` of time or not."""
+    maker, _ = make_maker(device, ahead=ahead)
+    return _seconds(partial(_launch, maker.capture([Work(piece)], launches)), REPEATS)
 
 
 def _launch(graph: Graph) -> None:
@@ -239,17 +248,18 @@ def _lane_rate() -> float:
 def _answers(model: LLaDA2Model, figures: dict[str, Any]) -> list[dict[str, Any]]:
     """Whole answers; `gap` is the share of a forward's time that no kernel accounts for."""
     table = []
-    for graph in (True, False):
+    for graph, ahead in ((True, True), (True, False), (False, False)):
         for overlap in (True, False):
             engine = _engine(model)
-            engine.use_graph(graph)
+            engine.use_graph(graph, ahead=ahead)
             runs = [_answer(engine, _config(overlap=overlap)) for _ in range(3)]
             stats = min(runs, key=lambda finish: finish.stats.decode_seconds).stats
-            narrow, wide = (figures[f"forward_{w}"]["graph_ms"] / 1e3 for w in (32, 64))
+            form = "graph_ahead_ms" if ahead else "graph_ms"
+            narrow, wide = (figures[f"forward_{w}"][form] / 1e3 for w in (32, 64))
             busy = (stats.forwards - stats.fused) * narrow + stats.fused * wide
             row = {
-                "graph": graph, "overlap": overlap, "how": engine.how, "forwards": stats.forwards,
-                "steps": stats.steps, "fused": stats.fused,
+                "graph": graph, "ahead": ahead, "overlap": overlap, "how": engine.how,
+                "forwards": stats.forwards, "steps": stats.steps, "fused": stats.fused,
                 "forwards_per_s": round(stats.forwards_per_second, 1),
                 "tokens_per_s": round(stats.tokens_per_second, 1),
                 "gap": round(1 - busy / stats.decode_seconds, 3),

@@ -2,6 +2,7 @@
 down what it is asked; and what becomes of failures."""
 
 import gc
+import itertools
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,7 +40,11 @@ class FakeRuntime:
         self.cudaGraphConditionalNodeType = names(
             cudaGraphCondTypeWhile="while", cudaGraphCondTypeIf="if"
         )
-        self.cudaGraphNodeType = names(cudaGraphNodeTypeConditional="conditional")
+        self.edges: dict[str, list[tuple[Any, Any, Any]]] = {}
+        self.cudaGraphNodeType = names(
+            cudaGraphNodeTypeConditional="conditional", cudaGraphNodeTypeKernel="kernel"
+        )
+        self.cudaGraphDependencyType = names(cudaGraphDependencyTypeProgrammatic=1)
         self.cudaStreamUpdateCaptureDependenciesFlags = names(
             cudaStreamSetCaptureDependencies="set"
         )
@@ -118,6 +123,41 @@ class FakeRuntime:
     def cudaStreamEndCapture(self, stream: int) -> tuple[Any, ...]:
         graph = self.captures.pop(stream)
         return self.answer("cudaStreamEndCapture", f"cudaStreamEndCapture {stream}", graph)
+
+    def cudaGraphEdgeData(self) -> SimpleNamespace:
+        return SimpleNamespace(type=0, from_port=0, to_port=0)
+
+    def cudaGraphGetEdges(self, graph: str, room: int) -> tuple[Any, ...]:
+        nodes = [(graph, i) for i in range(len(self.captured[graph]))]
+        edges = self.edges.setdefault(
+            graph,
+            [(a, b, self.cudaGraphEdgeData()) for a, b in itertools.pairwise(nodes)],
+        )
+        assert room in (0, len(edges))
+        begins, ends, data = zip(*edges[:room], strict=True) if room else (None, None, None)
+        said = f"cudaGraphGetEdges {graph}"
+        return self.answer("cudaGraphGetEdges", said, begins, ends, data, len(edges))
+
+    def cudaGraphNodeGetType(self, node: tuple[str, int]) -> tuple[Any, ...]:
+        name = self.captured[node[0]][node[1]]
+        kind = "conditional" if name.split()[0] in ("while", "if") else "kernel"
+        return self.answer("cudaGraphNodeGetType", f"cudaGraphNodeGetType {name}", kind)
+
+    def cudaGraphRemoveDependencies(self, *arguments: Any) -> tuple[Any, ...]:
+        return self.change("cudaGraphRemoveDependencies", list.remove, *arguments)
+
+    def cudaGraphAddDependencies(self, *arguments: Any) -> tuple[Any, ...]:
+        return self.change("cudaGraphAddDependencies", list.append, *arguments)
+
+    def change(
+        self, name: str, act: Any, graph: str, begins: Any, ends: Any, data: Any, count: int
+    ) -> tuple[Any, ...]:
+        edges = list(zip(begins, ends, data, strict=True))
+        assert len(edges) == count
+        status = self.answer(name, f"{name} {graph}")
+        for edge in [] if status[0] else edges:
+            act(self.edges[graph], edge)
+        return status
 
     def cudaGraphInstantiate(self, graph: str, flags: int) -> tuple[Any, ...]:
         assert not self.captures, "every capture has ended"
@@ -270,6 +310,76 @@ def test_a_failure_before_any_body_gives_the_stream_back() -> None:
         device.maker.capture(answer_program(device), keep=None)
     assert device.runtime.log[-1] == "cudaStreamEndCapture 1"
     assert device.maker.unusable
+
+
+def early(runtime: FakeRuntime) -> dict[str, list[tuple[str, str]]]:
+    """The programmatic edges of each graph, by what they join."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for graph, edges in runtime.edges.items():
+        nodes = runtime.captured[graph]
+        assert {(a, b) for (_, a), (_, b), _ in edges} == {
+            (i, i + 1) for i in range(len(nodes) - 1)
+        }
+        assert all(data.type == data.from_port and not data.to_port for *_, data in edges)
+        found[graph] = sorted(
+            (nodes[a], nodes[b]) for (_, a), (_, b), data in edges if data.type == 1
+        )
+    return found
+
+
+def two_steps(device: Device) -> list[Part]:
+    """Kernels behind each other within a loop, within a branch and outside."""
+    names = ("prologue", "begin", "narrow forward", "sample", "decide")
+    prologue, begin, forward, sample, decide = map(device.work, names)
+    branch = If(flag(1), (forward, sample))
+    return [prologue, begin, While(flag(1), (begin, branch, sample, decide))]
+
+
+def test_kernels_that_wait_by_themselves_are_let_in_ahead() -> None:
+    device = Device()
+    device.maker.ahead = True
+    device.maker.capture(two_steps(device), keep=None)
+    assert early(device.runtime) == {
+        "main": [("prologue", "begin")],
+        "body1": [("begin", "set 101 to 1"), ("decide", "set 100 to 1"), ("sample", "decide")],
+        "body2": [("narrow forward", "sample")],
+    }
+    assert device.runtime.log[-1] == "cudaGraphInstantiate main"
+    assert device.maker.ahead
+
+
+AHEAD_CALLS = [
+    ("cudaGraphGetEdges", 0),
+    ("cudaGraphGetEdges", 3),
+    ("cudaGraphNodeGetType", 4),
+    ("cudaGraphRemoveDependencies", 0),
+    ("cudaGraphRemoveDependencies", 1),
+    ("cudaGraphAddDependencies", 0),
+    ("cudaGraphAddDependencies", 2),
+    ("cudaGraphInstantiate", 0),
+]
+
+
+@pytest.mark.parametrize("fails", AHEAD_CALLS)
+def test_where_that_is_refused_they_run_one_after_the_other(fails: tuple[str, int]) -> None:
+    device = Device(fails)
+    device.maker.ahead = True
+    device.maker.capture(two_steps(device), keep=None)
+    assert not any(early(device.runtime).values())
+    assert device.runtime.log[-1] == "cudaGraphInstantiate main"
+    assert not device.maker.ahead
+    assert not device.maker.unusable
+
+
+def test_edges_that_are_lost_end_graphs_for_the_process() -> None:
+    device = Device(("cudaGraphAddDependencies", 0))
+    device.maker.ahead = True
+    answer, refused = device.runtime.answer, (900,)
+    device.runtime.answer = lambda name, said, *values: (  # type: ignore[method-assign]
+        refused if name == "cudaGraphAddDependencies" else answer(name, said, *values)
+    )
+    with pytest.raises(GraphUnavailableError, match="not permitted"):
+        device.maker.capture(two_steps(device), keep=None)
 
 
 def test_a_refused_launch_is_told_in_the_drivers_words() -> None:

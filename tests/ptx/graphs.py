@@ -6,6 +6,7 @@ an answer sees its mailbox change under their hands, as on a card.
 """
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from torch import Tensor
 from engine.decode.graph import GraphMaker
 from engine.decode.loop_launches import LoopLaunches, Shape
 from engine.decode.loops import Loops
+from engine.kernels.launch import LAUNCHED_AHEAD
 from tests.ptx.card import Card
 
 
@@ -74,7 +76,11 @@ class Runtime:
     cudaGraphConditionalNodeType = SimpleNamespace(
         cudaGraphCondTypeWhile="while", cudaGraphCondTypeIf="if"
     )
-    cudaGraphNodeType = SimpleNamespace(cudaGraphNodeTypeConditional="conditional")
+    cudaGraphNodeType = SimpleNamespace(
+        cudaGraphNodeTypeConditional="conditional", cudaGraphNodeTypeKernel="kernel"
+    )
+    cudaGraphDependencyType = SimpleNamespace(cudaGraphDependencyTypeProgrammatic=1)
+    cudaGraphEdgeData = SimpleNamespace
     cudaStreamUpdateCaptureDependenciesFlags = SimpleNamespace(
         cudaStreamSetCaptureDependencies="set"
     )
@@ -84,6 +90,7 @@ class Runtime:
         self._streams: dict[int, Stream] = {}
         self._set: dict[int, bool] = {}
         self.launches = 0
+        self.early = 0  # kernels that are launched ahead of time
 
     def new_stream(self) -> Stream:
         stream = Stream(len(self._streams) + 1)
@@ -147,6 +154,23 @@ class Runtime:
     def cudaStreamEndCapture(self, stream: int) -> tuple[Any, ...]:
         return 0, self._card.captured.pop(stream)
 
+    def cudaGraphGetEdges(self, graph: list[Any], room: int) -> tuple[Any, ...]:
+        # Kernels that are let in early change nothing here: the card sees to it that they wait.
+        edges = list(itertools.pairwise(graph))
+        if not room:
+            return 0, None, None, None, len(edges)
+        return 0, *zip(*edges, strict=True), [None] * len(edges), len(edges)
+
+    def cudaGraphNodeGetType(self, node: Any) -> tuple[int, str]:
+        return 0, "conditional" if isinstance(node, Conditional) else "kernel"
+
+    def cudaGraphRemoveDependencies(self, *arguments: Any) -> tuple[int]:
+        return (0,)
+
+    def cudaGraphAddDependencies(self, *arguments: Any) -> tuple[int]:
+        self.early += arguments[-1]
+        return (0,)
+
     def cudaGraphInstantiate(self, graph: list[Any], flags: int) -> tuple[Any, ...]:
         return 0, graph
 
@@ -169,11 +193,12 @@ class Runtime:
 
 
 def make_maker(card: Card) -> tuple[GraphMaker, Runtime]:
-    """A maker of graphs on `card`."""
+    """A maker of graphs on `card`, with kernels launched ahead of time where it can do that."""
     runtime = Runtime(card)
     maker = GraphMaker(
-        runtime, runtime.set_condition, runtime.new_stream, runtime.on_stream, lambda: None
-    )
+        runtime, runtime.set_condition, runtime.new_stream, runtime.on_stream, lambda: None,
+        ahead=card.capability >= LAUNCHED_AHEAD,
+    )  # fmt: skip
     return maker, runtime
 
 

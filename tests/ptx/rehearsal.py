@@ -33,9 +33,10 @@ def serve_the_host(
     maker, runtime = make_maker(card)
     stream = runtime.new_stream()
 
-    def on_the_card(model: Any, *, graph: bool) -> tuple[Any, str]:
+    def on_the_card(model: Any, *, graph: bool, ahead: bool = False) -> tuple[Any, str]:
         if not graph:
             return None, "Without a CUDA graph, step by step: as asked."
+        maker.ahead = ahead
         return make_loops(card, maker, stream), ""
 
     put(generate, "make_loops", on_the_card)

@@ -62,5 +62,5 @@ def test_the_demos_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """By graph and step by step; the golden ones are `test_graphs.py`'s."""
     monkeypatch.setenv("EMULATED_RACES", "0")  # looked for above; it would take twice as long
     plugin, settings = ("-p", "tests.ptx.rehearsal"), ("-c", "tests/gpu/pytest.ini")
-    file, chosen = "tests/gpu/test_answers_on_card.py", ("-k", "demo or one_graph")
+    file, chosen = "tests/gpu/test_answers_on_card.py", ("-k", "demo or one_graph or ahead_find")
     assert "skipped" not in emulated("sm_90", *plugin, *settings, file, *chosen)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.decode.loops import AHEAD, WHOLE
 from engine.machine.memory_plan import MINI
 from tests.ptx.library import can_build
 
@@ -50,7 +51,8 @@ def test_every_figure_is_there(
     unpinned = partial(LoopLaunches, pinned=False)
     small = {
         "MINI": SMALL, "DEVICE": "cpu", "MASK": 511, "WORDS": 500, "PROMPT": 32, "ANSWER": 64,
-        "_seconds": seconds, "_copy_rate": lambda device: 4e12, "make_maker": lambda _: (maker, 1),
+        "_seconds": seconds, "_copy_rate": lambda device: 4e12,
+        "make_maker": lambda _, ahead: (maker, 1),
         "LoopLaunches": lambda denoiser, capability, pinned: unpinned(denoiser, capability),
     }  # fmt: skip
     for name, value in small.items():
@@ -71,7 +73,9 @@ def test_every_figure_is_there(
     assert set(figures["forward_64"]["bounds_ms"]) == {"bytes", "instructions"}
     assert figures["kernels"]["expert_down_w4a16"]["launches"] == 1
     assert {"gate_up_us", "down_us"} == set(figures["plans"]["2 warps, 8 pairs"])
-    assert [row["graph"] for row in figures["answers"]] == [True, True, False, False]
-    assert figures["answers"][0]["how"] == "One CUDA graph makes a whole answer."
-    assert len({(row["overlap"], row["steps"]) for row in figures["answers"]}) == 2
+    rows = figures["answers"]
+    assert [(row["graph"], row["ahead"]) for row in rows[::2]] == [(1, 1), (1, 0), (0, 0)]
+    assert rows[0]["how"] == WHOLE + AHEAD
+    assert rows[2]["how"] == WHOLE
+    assert len({(row["overlap"], row["steps"]) for row in rows}) == 2
     assert figures["plain_torch_ms"] > 0

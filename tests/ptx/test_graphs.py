@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine.config import DecodeConfig
-from engine.decode.loops import WHOLE
+from engine.decode.loops import AHEAD, WHOLE
 from engine.events import FinishEvent, StepEvent
 from engine.generate import Engine
 from tests.engine.conftest import Golden
@@ -79,7 +79,8 @@ def test_a_golden_answer_is_one_launch(
 ) -> None:
     prompt, want = golden.tokens(f"gen_{run}_prompt"), golden.tokens(f"gen_{run}_out")
     finish = answer(engine, prompt, golden.config(run, overlap=overlap))
-    assert engine.how == WHOLE
+    assert engine.how == WHOLE + AHEAD
+    assert engine.runtime.early > 0
     assert engine.runtime.launches == 1
     assert list(finish.token_ids) == (want[:-1] if finish.reason == "end" else want)
     assert finish.stats.steps == META["generate"][run]["forwards"]

@@ -142,6 +142,40 @@ def test_an_expert_layer_is_eight_launches(
     assert sum(kernel.count for kernel in listed) == 8 * 19
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_kernel_waits_before_it_touches_memory(arch: str) -> None:
+    """So it may be launched while those before it are running; until then it only asks for weights.
+    It waits in its first basic block, which every thread of every program goes through."""
+    from engine.decode.step import Step, step_kernels
+    from engine.kernels.launch import LAUNCHED_AHEAD
+    from engine.kernels.offline import ARCHITECTURES, compile_ptx
+    from tests.triton.launches import others, step
+
+    launches = [*step(32), *others()]
+    for rounded, packed in ((False, True), (True, True), (False, False)):
+        whole = Step(
+            MINI, ARCHITECTURES[arch], 32, distinct=163, rounded=rounded, packed_linears=packed,
+            packed_head=packed, packed_experts=packed,
+        )  # fmt: skip
+        launches += [kernel.launch for kernel in step_kernels(whole)]
+    moves = re.compile(r"\b(?:ld|st|atom|red|cp)\.(?!param|shared)|\bbra\b|ret\b|\$L__BB")
+    asking = set()
+    for launch in launches:
+        ptx, _ = compile_ptx(launch, arch)
+        waits = ptx.count("griddepcontrol.wait")
+        if ARCHITECTURES[arch] < LAUNCHED_AHEAD:
+            assert "griddepcontrol" not in ptx
+            assert "prefetch" not in ptx
+            continue
+        assert waits == 1, launch.name
+        before = ptx[ptx.index(".reqntid") :].partition("griddepcontrol.wait")[0]
+        assert not moves.search(before), launch.name
+        if "prefetch.global.L2" in before:
+            asking.add(launch.kernel.fn.__name__)
+    if ARCHITECTURES[arch] >= LAUNCHED_AHEAD:
+        assert asking == {"linear_kernel", "split_linear_kernel", "router_kernel", "mix_kernel"}
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
 def test_the_last_program_sees_what_the_others_wrote(arch: str) -> None:
     """Around each counting of programs: all threads' stores, a barrier, one addition that releases
