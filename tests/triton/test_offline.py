@@ -17,8 +17,8 @@ pytestmark = [
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 NATIVE = ["sm_100", "sm_120"]
 TRADED = 16
-"""Bytes of spills a thread that no kernel of ours can help: none with Triton 3.6 and 3.9, but the
-assembler of 3.7 and 3.8 gives up one or two registers to let one program more onto a processor."""
+"""Bytes of spills a thread that do not count: the assembler gives up one or two registers to let one
+program more onto a processor, with each version another kernel's (`tests/benchmarks/README.md`)."""
 SMALL = {
     "norm", "qkv", "attention", "router", "scan",
     "scan_combine", "cut", "draw", "draw_combine", "soft_sums", "soft_mix", "soft_add",
