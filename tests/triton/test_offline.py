@@ -17,8 +17,8 @@ pytestmark = [
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 NATIVE = ["sm_100", "sm_120"]
 TRADED = 16
-"""Bytes of spills a thread that do not count: the assembler gives up one or two registers to let one
-program more onto a processor, with each version another kernel's (`tests/benchmarks/README.md`)."""
+"""Bytes of spills a thread that do not count: the assembler gives up a register or two to let one
+program more onto a processor, in another kernel with each version (see benchmarks/README.md)."""
 SMALL = {
     "norm", "qkv", "attention", "router", "scan",
     "scan_combine", "cut", "draw", "draw_combine", "soft_sums", "soft_mix", "soft_add",
