@@ -131,6 +131,31 @@ def _scaled_product(self, a, a_scale, a_form, b, b_scale, b_form, *rest):
     return _plain_scaled_product(self, a, a_scale, first, b, b_scale, second, *rest)
 
 
+def _masked_load(self, pointers, mask, *rest):
+    # Triton 3.9 expects bool of a mask, which its own comparisons with a number do not give.
+    mask = TensorHandle(mask.data.astype(bool), tl.int1)
+    return _plain_masked_load(self, pointers, mask, *rest)
+
+
+def _masked_store(self, pointers, value, mask, *rest):
+    return _plain_masked_store(
+        self, pointers, value, TensorHandle(mask.data.astype(bool), tl.int1), *rest
+    )
+
+
+def _min_max(self, given, val_reduce_op, idx_reduce_op=None):
+    # Triton 3.9 fails where a slice has no number in it; a card then takes any place.
+    tensor = given[0] if isinstance(given, tuple) else given
+    data = tensor.handle.data
+    if idx_reduce_op is not None and data.dtype.kind == "f":
+        none = np.isnan(data).all(axis=self.axis, keepdims=True)
+        tensor = self.to_tensor(np.where(none, np.float32("-inf"), data), tensor.dtype)
+    return _plain_min_max(self, tensor, val_reduce_op, idx_reduce_op)
+
+
+_plain_masked_load = InterpreterBuilder.create_masked_load
+_plain_masked_store = InterpreterBuilder.create_masked_store
+_plain_min_max = interpreter.ReduceOps.min_max
 _plain_scaled_product = TritonSemantic.dot_scaled
 _plain_patch_tensor = interpreter._patch_lang_tensor
 _plain_cast = InterpreterBuilder.cast_impl
@@ -149,8 +174,11 @@ def repair() -> None:
         "create_dot": _dot,
         "create_dot_scaled": _dot_scaled,
         "create_bitcast": _bitcast,
+        "create_masked_load": _masked_load,
+        "create_masked_store": _masked_store,
     }.items():
         setattr(InterpreterBuilder, name, function)
+    interpreter.ReduceOps.min_max = _min_max
     interpreter._patch_lang_tensor = _patch_tensor
     TritonSemantic.dot_scaled = _scaled_product
 
