@@ -115,8 +115,9 @@ class _Driver:
         launches: Counter[str] = Counter()
         self.launcher_cls = lambda source, metadata: _Launcher(card, launches, source, metadata)
         self.utils = SimpleNamespace(
-            load_binary=_load, get_device_properties=lambda _: {"max_shared_mem": limit}
-        )
+            load_binary=_load, unload_module=lambda _: None,
+            get_device_properties=lambda _: {"max_shared_mem": limit},
+        )  # fmt: skip
         limit = SHARED_LIMIT[card.arch]
         major, minor = card.capability
         self._target = GPUTarget("cuda", 10 * major + minor, 32)
