@@ -44,6 +44,8 @@ class Compute:
             raise CommandError(f"--activations takes auto, bf16 or nvfp4, got {activations!r}.")
         if kernels not in ("triton", "reference"):
             raise CommandError(f"--kernels takes triton or reference, got {kernels!r}.")
+        if ahead and not graph:
+            raise CommandError("--ahead is about the CUDA graph; leave --no-graph or --ahead out.")
         return cls(cast(Activations, activations), kernels, graph, ahead)
 
 
@@ -177,7 +179,7 @@ def _answer(
         assert isinstance(message, Done)
         if engine.how:
             log.info(engine.how)
-        if engine.how.startswith("Without"):
+        if engine.how.startswith("Without") or (engine.how and request.compute.ahead):
             say(engine.how)
         _close(message, writer.failure, as_json=request.as_json)
         return INTERRUPTED if asked.is_set() else int(message.reason == "error")

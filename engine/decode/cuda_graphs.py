@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from engine.decode.graph import GraphMaker, GraphUnavailableError
-from engine.kernels.launch import waits_by_itself
 
 LOOPS_SINCE = 12040
 """CUDA version (1000 major + 10 minor) of the first driver whose graphs can loop by themselves."""
@@ -33,8 +32,8 @@ extern "C" __global__ void set_condition(cudaGraphConditionalHandle handle, cons
 
 
 def make_maker(device: torch.device, *, ahead: bool = False) -> tuple[GraphMaker, bool]:
-    """A maker of graphs on `device`, and whether the driver knows loops in them. `ahead`: kernels
-    are to be launched ahead of time, where the card can do that.
+    """A maker of graphs on `device`, and whether the driver knows loops in them. `ahead`: all
+    kernels wait by themselves for the one before, and may be launched ahead of time.
 
     Raises GraphUnavailableError, in words, where no graph can be made at all.
     """
@@ -55,7 +54,7 @@ def make_maker(device: torch.device, *, ahead: bool = False) -> tuple[GraphMaker
         lambda: torch.cuda.Stream(device),
         torch.cuda.stream,
         lambda: torch.cuda.synchronize(device),
-        ahead=ahead and waits_by_itself(device),
+        ahead=ahead,
     )
     return maker, loops
 

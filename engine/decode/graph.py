@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
 
-from engine.decode.graph_calls import call
+from engine.decode.graph_calls import call, plain_edges
 from engine.decode.graph_edges import KernelEdges, LostEdgesError
 
 log = logging.getLogger(__name__)
@@ -158,14 +158,14 @@ class _Capture:
         changed: list[KernelEdges] = []
         if self._maker.ahead:
             try:
-                for one in (graph, *self._bodies):
-                    edges = KernelEdges.of(self._rt, one)
+                # Only read at first: the bindings' older calls are not all known.
+                for edges in [KernelEdges.of(self._rt, one) for one in (graph, *self._bodies)]:
                     edges.let_in_ahead(self._rt)
                     changed.append(edges)
                 return self._call("cudaGraphInstantiate", graph, 0)
             except LostEdgesError:
                 raise
-            except RuntimeError as error:
+            except Exception as error:
                 log.warning("No kernel is launched ahead of time: %s", error)
                 self._maker.ahead = False
         for edges in changed:
@@ -214,10 +214,9 @@ class _Capture:
         params.type = rt.cudaGraphNodeType.cudaGraphNodeTypeConditional
         params.conditional = condition
         # Asked again: a launch since the last time has changed what a new node depends on.
-        _, _, graph, before, edges, count = self._info(stream)
-        node = self._call(
-            "cudaGraphAddNode", graph, list(before or []), list(edges or []) or None, count, params
-        )
+        _, _, graph, before, _, count = self._info(stream)
+        edges = plain_edges(rt, count)
+        node = self._call("cudaGraphAddNode", graph, list(before or []), edges, count, params)
         return params.conditional.phGraph_out[0], node
 
     def _set(self, handle: Any, flag: Tensor, depth: int) -> None:

@@ -25,3 +25,12 @@ def call(runtime: Any, name: str, *arguments: Any) -> Any:
         words = runtime.cudaGetErrorString(status)[1]
         raise RuntimeError(words.decode() if isinstance(words, bytes) else str(words))
     return values[0] if len(values) == 1 else tuple(values)
+
+
+def plain_edges(runtime: Any, count: int) -> list[Any]:
+    """Data of as many edges along which a node waits for the end of another: what streams capture.
+
+    It is made anew and never taken from an answer: cuda-bindings before 12.9.7 and 13.3 answer with
+    memory that they have freed (its issue 1804). Those of CUDA 12 do not take None for it.
+    """
+    return [runtime.cudaGraphEdgeData()] * count

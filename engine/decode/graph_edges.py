@@ -6,11 +6,10 @@ places (CUDA programming guide, "Programmatic Dependent Launch", "Use in CUDA Gr
 itself for the rest; `engine/kernels/triton_ahead.py` says what that asks of every kernel.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.decode.graph_calls import call
+from engine.decode.graph_calls import call, plain_edges
 
 
 class LostEdgesError(RuntimeError):
@@ -19,55 +18,54 @@ class LostEdgesError(RuntimeError):
 
 @dataclass(frozen=True)
 class KernelEdges:
-    """The edges of `graph` from one kernel to another, as they were captured: `data` of each."""
+    """The edges of `graph` from one kernel to another, which a stream captured as plain ones."""
 
     graph: Any
     begins: tuple[Any, ...]
     ends: tuple[Any, ...]
-    data: tuple[Any, ...]
 
     @classmethod
     def of(cls, runtime: Any, graph: Any) -> "KernelEdges":
         """Those that it has now. RuntimeError when the driver refuses."""
         *_, count = call(runtime, "cudaGraphGetEdges", graph, 0)
-        if not count:
-            return cls(graph, (), (), ())
-        begins, ends, data, _ = call(runtime, "cudaGraphGetEdges", graph, count)
+        begins, ends, *_ = call(runtime, "cudaGraphGetEdges", graph, count) if count else ((), ())
         between = [
             edge
-            for edge in zip(begins, ends, data, strict=True)
+            for edge in zip(begins, ends, strict=True)
             if _is_kernel(runtime, edge[0]) and _is_kernel(runtime, edge[1])
         ]
-        return cls(graph, *zip(*between, strict=True)) if between else cls(graph, (), (), ())
+        return cls(graph, tuple(a for a, _ in between), tuple(b for _, b in between))
 
     def let_in_ahead(self, runtime: Any) -> None:
         """Make them programmatic. RuntimeError when the driver refuses; they are then as before,
         but for LostEdgesError."""
-        self._replace(runtime, self.data, self._programmatic(runtime))
+        plain = plain_edges(runtime, len(self.begins))
+        self._replace(runtime, plain, self._programmatic(runtime))
 
     def put_back(self, runtime: Any) -> None:
         """As they were captured, after `let_in_ahead`."""
-        self._replace(runtime, self._programmatic(runtime), self.data)
+        plain = plain_edges(runtime, len(self.begins))
+        self._replace(runtime, self._programmatic(runtime), plain)
 
-    def _programmatic(self, runtime: Any) -> tuple[Any, ...]:
+    def _programmatic(self, runtime: Any) -> list[Any]:
         data = runtime.cudaGraphEdgeData()
         data.type = int(runtime.cudaGraphDependencyType.cudaGraphDependencyTypeProgrammatic)
         data.from_port = _PROGRAMMATIC_PORT
-        return (data,) * len(self.begins)
+        return [data] * len(self.begins)
 
-    def _replace(self, runtime: Any, old: Sequence[Any], new: Sequence[Any]) -> None:
+    def _replace(self, runtime: Any, old: list[Any], new: list[Any]) -> None:
+        """Edges with data `old` become edges with `new`."""
         if not self.begins:
             return
-        begins, ends, count = list(self.begins), list(self.ends), len(self.begins)
-        call(runtime, "cudaGraphRemoveDependencies", self.graph, begins, ends, list(old), count)
+        ends = self.graph, list(self.begins), list(self.ends)
+        count = len(self.begins)
+        call(runtime, "cudaGraphRemoveDependencies", *ends, old, count)
         try:
-            call(runtime, "cudaGraphAddDependencies", self.graph, begins, ends, list(new), count)
-        except RuntimeError:
+            call(runtime, "cudaGraphAddDependencies", *ends, new, count)
+        except Exception:
             try:
-                call(
-                    runtime, "cudaGraphAddDependencies", self.graph, begins, ends, list(old), count
-                )
-            except RuntimeError as error:
+                call(runtime, "cudaGraphAddDependencies", *ends, old, count)
+            except Exception as error:
                 raise LostEdgesError(str(error)) from error
             raise
 

@@ -51,9 +51,12 @@ class Shape:
 
 
 class LoopLaunches:
-    """`loop.Work` by Triton: `state` and `mailbox` are its own, keys and values the cache's."""
+    """`loop.Work` by Triton: `state` and `mailbox` are its own, keys and values the cache's.
+    `ahead`: each of its kernels waits by itself for the one before, which a card must know."""
 
-    def __init__(self, denoiser: Denoiser, capability: Capability, *, pinned: bool) -> None:
+    def __init__(
+        self, denoiser: Denoiser, capability: Capability, *, pinned: bool, ahead: bool = False
+    ) -> None:
         model = denoiser.model
         device, length = model.embedding_table.device, denoiser.config.block_length
         keys, values = denoiser.cache.buffers
@@ -82,11 +85,18 @@ class LoopLaunches:
             self._sampler(denoiser, 2 * length, states, found),
         ]
         alone, together = self._samplers
-        self._narrow = one.forward(shared, behind) + alone.launches(behind)
-        self._wide = two.forward(shared, logits) + together.launches(logits)
-        self._mix = _mix(model, one, behind, later, denoiser.mask_id, residual)
-        self._advance = advance_launch(
+        mix = _mix(model, one, behind, later, denoiser.mask_id, residual)
+        advance = advance_launch(
             self.state, self.mailbox, self._rules, residual=residual is not None
+        )
+        self._narrow, self._wide, self._mix, (self._advance,) = (
+            [replace(launch, ahead=ahead) for launch in launches]
+            for launches in (
+                one.forward(shared, behind) + alone.launches(behind),
+                two.forward(shared, logits) + together.launches(logits),
+                mix,
+                [advance],
+            )
         )
 
     def begin(self, denoiser: Denoiser) -> None:

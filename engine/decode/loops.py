@@ -34,6 +34,7 @@ STEPWISE = (
     "Each denoising step is a CUDA graph; a driver from CUDA 12.4 on would make a whole answer one."
 )
 AHEAD = " Its kernels are launched ahead of time."
+NOT_AHEAD = " This card or its driver launches no kernel ahead of time."
 MOST_STOPS = 8
 """Stop ids that a loop has room for."""
 
@@ -104,6 +105,7 @@ class Loops:
         current: the current stream.
         pause: where a whole answer's graph comes back (`loop_state.BLOCKS` where the host sees
             nothing of a graph that runs).
+        ahead: kernels were to be launched ahead of time; whether they are is for `maker` to say.
     """
 
     def __init__(
@@ -115,19 +117,21 @@ class Loops:
         loops: bool,
         current: Callable[[], Any],
         pause: int = NEVER,
+        ahead: bool = False,
     ) -> None:
         self._build, self._shape, self._maker = build, shape, maker
         self._whole, self._current, self._pause = loops, current, pause
         self._made: dict[object, tuple[Built, AnswerLoop]] = {}
         self._layout = -1
-        self._failure = ""
+        self._ahead, self._failure = ahead, ""
 
     @property
     def how(self) -> str:
         """How answers are made, in a sentence or two."""
         if self._failure:
             return f"Without a CUDA graph, step by step: {self._failure}."
-        return (WHOLE if self._whole else STEPWISE) + (AHEAD if self._maker.ahead else "")
+        form = WHOLE if self._whole else STEPWISE
+        return form + (AHEAD if self._maker.ahead else NOT_AHEAD if self._ahead else "")
 
     def takes(self, plan: Plan, denoiser: Denoiser) -> bool:
         """Whether an answer is for a loop: nothing on the host has to look at its text, and its

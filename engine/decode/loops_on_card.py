@@ -8,6 +8,7 @@ from engine.decode.graph import GraphUnavailableError
 from engine.decode.loops import Built, Loops
 from engine.kernels import runs_triton
 from engine.kernels.loop_state import BLOCKS, NEVER
+from engine.kernels.plans import launches_ahead
 from engine.machine.system import read_system
 from engine.model.transformer import LLaDA2Model
 
@@ -24,21 +25,21 @@ def make_loops(model: LLaDA2Model, *, graph: bool, ahead: bool = False) -> tuple
         return None, _EAGER.format("as asked")
     if not runs_triton(model.embedding_table):
         return None, _EAGER.format("a graph needs the Triton kernels")
+    capability = torch.cuda.get_device_capability(device)
+    early = ahead and launches_ahead(capability)
     try:
-        maker, loops = make_maker(device, ahead=ahead)
+        maker, loops = make_maker(device, ahead=early)
     except GraphUnavailableError as error:
         return None, _EAGER.format(error)
     from engine.decode.loop_launches import LoopLaunches, Shape
 
-    capability = torch.cuda.get_device_capability(device)
-
     def build(denoiser: Denoiser) -> Built:
-        return LoopLaunches(denoiser, capability, pinned=True)
+        return LoopLaunches(denoiser, capability, pinned=True, ahead=early)
 
     # Under WSL the host sees what a graph writes only when it has come to an end.
     pause = BLOCKS if read_system().wsl else NEVER
     made = Loops(
         build, Shape.of, maker, loops=loops,
-        current=lambda: torch.cuda.current_stream(device), pause=pause,
+        current=lambda: torch.cuda.current_stream(device), pause=pause, ahead=ahead,
     )  # fmt: skip
     return made, ""

@@ -7,27 +7,19 @@ what is compiled and counted offline is what runs.
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-@cache
-def waits_by_itself(device: torch.device) -> bool:
-    """Whether kernels on `device` can be launched ahead of time (`triton_ahead`)."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= LAUNCHED_AHEAD
-
-
-LAUNCHED_AHEAD = (9, 0)
-"""The first compute capability that knows programmatic dependent launch."""
-
-
 @dataclass(frozen=True)
 class Launch:
-    """A Triton kernel with its grid, its arguments by name and its compile-time constants; whether
-    it waits by itself is for the device to say."""
+    """A Triton kernel with its grid, its arguments by name and its compile-time constants.
+
+    `ahead`: it may be launched while the one before is running, and waits by itself (from sm_90;
+    `triton_ahead`).
+    """
 
     name: str
     kernel: Any
@@ -36,18 +28,19 @@ class Launch:
     constants: Mapping[str, Any]
     warps: int = 4
     stages: int = 3
+    ahead: bool = False
 
     def run(self) -> None:
         """Launch it on the current stream of the device that its tensors lie on."""
         device = next(a.device for a in self.arguments.values() if isinstance(a, Tensor))
-        constants = self.all_constants(ahead=waits_by_itself(device))
         # Triton launches on the current device, whatever the tensors say.
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-            self.kernel[self.grid](**self.arguments, **constants, **self.options)
+            self.kernel[self.grid](**self.arguments, **self.all_constants, **self.options)
 
-    def all_constants(self, *, ahead: bool) -> dict[str, Any]:
-        """Of the kernel for a device that launches ahead of time, or for one that does not."""
-        return {**self.constants, "AHEAD": ahead}
+    @property
+    def all_constants(self) -> dict[str, Any]:
+        """`constants`, and the one that every kernel has."""
+        return {**self.constants, "AHEAD": self.ahead}
 
     @property
     def options(self) -> dict[str, int | bool]:

@@ -6,7 +6,7 @@ Needs triton, which brings NVIDIA's assembler, and neither a driver nor a GPU.
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.kernels.launch import LAUNCHED_AHEAD, Launch
+from engine.kernels.launch import Launch
 from engine.kernels.plans import Capability
 
 ARCHITECTURES: dict[str, Capability] = {
@@ -72,15 +72,13 @@ class Compiled:
     shared: int
 
 
-def signature(
-    launch: Launch, constants: Mapping[str, Any]
-) -> tuple[dict[str, str], dict[tuple[int], Any]]:
+def signature(launch: Launch) -> tuple[dict[str, str], dict[tuple[int], Any]]:
     """Argument types as Triton's front end wants them, and which are multiples of 16: pointers,
     since torch aligns what it allocates, and the numbers that are."""
     types, divisible = {}, {}
     names = launch.kernel.arg_names
     for index, name in enumerate(names):
-        if name in constants:
+        if name in launch.all_constants:
             types[name] = "constexpr"
             continue
         value = launch.arguments[name]
@@ -107,9 +105,10 @@ def compile_launch(launch: Launch, arch: str) -> Compiled:
 def compile_ptx(launch: Launch, arch: str) -> tuple[str, int]:
     """A launch's PTX for `arch`, and the bytes of shared memory of a program."""
     major, minor = ARCHITECTURES[arch]
-    constants = launch.all_constants(ahead=(major, minor) >= LAUNCHED_AHEAD)
-    types, divisible = signature(launch, constants)
-    source = ASTSource(fn=launch.kernel, signature=types, constexprs=constants, attrs=divisible)
+    types, divisible = signature(launch)
+    source = ASTSource(
+        fn=launch.kernel, signature=types, constexprs=launch.all_constants, attrs=divisible
+    )
     result = triton.compile(source, GPUTarget("cuda", 10 * major + minor, 32), launch.options)
     return result.asm["ptx"], result.metadata.shared
 
@@ -151,7 +150,7 @@ def compile_distinct(launches: Iterable[Launch], arch: str) -> list[Compiled]:
 
 
 def _code(launch: Launch) -> tuple[Any, ...]:
-    types, divisible = signature(launch, launch.all_constants(ahead=False))
-    constants = tuple((name, str(value)) for name, value in launch.constants.items())
+    types, divisible = signature(launch)
+    constants = tuple((name, str(value)) for name, value in launch.all_constants.items())
     kernel = launch.kernel.fn.__name__
     return kernel, launch.warps, launch.stages, constants, tuple(types.items()), tuple(divisible)

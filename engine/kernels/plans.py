@@ -2,7 +2,8 @@
 
 A table and not a search: nothing may be tuned while a graph is captured, and the choice must not
 differ from run to run. Whole-program limits that shaped it: registers without spills at the sizes
-of LLaDA2.1-mini (`orl-chat kernels` prints them) and 99 KB of shared memory on sm_86, 89 and 120.
+of LLaDA2.1-mini (`orl-chat kernels` prints them; a register or two is the assembler's own choice)
+and 99 KB of shared memory on sm_86, 89 and 120.
 """
 
 from dataclasses import dataclass
@@ -41,6 +42,11 @@ class Plan:
     def stages_for(self, dtype: torch.dtype) -> int:
         """Fewer where activations are float32, as in tests: three would not fit into 99 KB."""
         return self.stages if dtype.itemsize == 2 else 1
+
+
+def launches_ahead(capability: Capability) -> bool:
+    """Whether a kernel can be launched before the one before is done (`triton_ahead`)."""
+    return capability >= (9, 0)
 
 
 def has_fp4_units(capability: Capability) -> bool:

@@ -1,13 +1,12 @@
 """Where a kernel waits for the one before it, and what it may do ahead of that.
 
 Programmatic dependent launch (CUDA programming guide; from sm_90 on): where a graph says so
-(`engine/decode/graph.py`), the programs of a kernel take their places as soon as all of the kernel
-before have theirs, and not when it is done. So every kernel begins with `wait_for_inputs`, in every
-program: it returns when the kernel before is done and its stores are seen, and since that one has
-waited for its own predecessor, all before it are done too. Nothing may be read or written ahead of
-it; `prefetch` alone may stand there, of weights, which asks for them without reading.
-
-Elsewhere, and where the launches before are done anyway, the instructions do nothing.
+(`engine/decode/graph_edges.py`), the programs of a kernel take their places as soon as all of the
+kernel before have theirs, and not when it is done. So a kernel that is launched like that (`ahead`
+of its `Launch`, here AHEAD) begins with `wait_for_inputs`, in every program: it returns when the
+kernel before is done and its stores are seen, and since that one has waited for its own
+predecessor, all before it are done too. Nothing may be read or written ahead of it; only prefetches
+may stand there, of weights, which ask for them without reading. Without AHEAD none is compiled.
 """
 
 import triton
@@ -45,5 +44,16 @@ def prefetch_range(base, COUNT: tl.constexpr, AHEAD: tl.constexpr):
     """Ask for the first of COUNT elements from the pointer `base` on, MOST bytes of them."""
     size: tl.constexpr = COUNT * base.dtype.element_ty.primitive_bitwidth // 8
     if AHEAD and size >= LINE:
-        at = tl.minimum(tl.arange(0, MOST // LINE) * LINE, size - LINE)
+        lines: tl.constexpr = triton.next_power_of_2(size // LINE if size < MOST else MOST // LINE)
+        at = tl.minimum(tl.arange(0, lines) * LINE, size - LINE)
         prefetch(base.to(tl.pointer_type(tl.uint8)) + at, AHEAD)
+
+
+@triton.jit
+def prefetch_rows(rows, left, COUNT: tl.constexpr, AHEAD: tl.constexpr):
+    """Ask for the first of COUNT elements (a power of two) from each of the pointers `rows` on, of
+    which `left` are there."""
+    line: tl.constexpr = LINE * 8 // rows.dtype.scalar.element_ty.primitive_bitwidth
+    lines: tl.constexpr = COUNT // line if line < COUNT else 1
+    column = tl.minimum(tl.arange(0, lines) * line, left - 1)
+    prefetch(rows[:, None] + column[None, :], AHEAD)

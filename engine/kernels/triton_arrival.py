@@ -15,7 +15,8 @@ the first-level cache.
 
 A counter is 0 between launches: its last program puts it back. No other program of that launch
 touches it any more, and the next launch on the stream, or the next node of a graph, begins
-after this one's stores. So it is zeroed once, when it is made, and a graph may be replayed.
+after this one's stores, or waits for them (`triton_ahead.py`). So it is zeroed once, when it is
+made, and a graph may be replayed.
 """
 
 import torch

@@ -12,7 +12,7 @@ from engine.kernels import tiling
 from engine.kernels.launch import Launch
 from engine.kernels.plans import Plan, warps_for
 from engine.kernels.tiling import PER_BYTE, PER_SCALE
-from engine.kernels.triton_ahead import prefetch_range, wait_for_inputs
+from engine.kernels.triton_ahead import MOST, prefetch_range, prefetch_rows, wait_for_inputs
 from engine.kernels.triton_product import product, worth
 from engine.kernels.triton_round import Rounded, Rounding, round_launch
 
@@ -45,14 +45,19 @@ def linear_tile(
 @triton.jit
 def prefetch_tile(
     w, w_scales, tile,
-    TILE: tl.constexpr, SCALE_TILE: tl.constexpr, EVEN: tl.constexpr, FORM: tl.constexpr,
-    AHEAD: tl.constexpr,
+    TILE: tl.constexpr, ROW: tl.constexpr, STEP: tl.constexpr, SCALE_TILE: tl.constexpr,
+    BN: tl.constexpr, EVEN: tl.constexpr, FORM: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """Ask for the beginning of a tile's weights, which no kernel before has made."""
-    if EVEN:  # else the last one may end before its tile does
-        prefetch_range(w + tile.to(tl.int64) * TILE, TILE, AHEAD)
+    """Ask for what a program multiplies first, MOST bytes of its rows' weights."""
+    first = w + tile.to(tl.int64) * TILE
+    # A row that ends with its tile: one tile lies behind the other. Not EVEN: one may end early.
+    if EVEN and STEP == BN * ROW:
+        prefetch_range(first, TILE, AHEAD)
         if FORM != "plain":
             prefetch_range(w_scales + tile.to(tl.int64) * SCALE_TILE, SCALE_TILE, AHEAD)
+    elif EVEN:
+        count: tl.constexpr = MOST // BN * 8 // w.dtype.element_ty.primitive_bitwidth
+        prefetch_rows(first + tl.arange(0, BN) * ROW, ROW, count, AHEAD)
 
 
 @triton.jit
@@ -65,7 +70,7 @@ def linear_kernel(
 ):  # fmt: skip
     """out [M, N] = alpha * x w^T; program (n, m) computes BN columns of BM rows."""
     tile = tl.program_id(0)
-    prefetch_tile(w, w_scales, tile, TILE, SCALE_TILE, EVEN, FORM, AHEAD)
+    prefetch_tile(w, w_scales, tile, TILE, ROW, STEP, SCALE_TILE, BN, EVEN, FORM, AHEAD)
     wait_for_inputs(AHEAD)
     linear_tile(
         x, x_codes_scales, w, w_scales, alpha, x_scale, out, M, tile, tl.program_id(1),

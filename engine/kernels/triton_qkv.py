@@ -124,7 +124,7 @@ def split_linear_kernel(
     """`linear_kernel` into `out` [M, (H + 2 Hkv) D], then, by the last program of a unit of whole
     heads (one head of several tiles, or one tile of several heads), `qkv_kernel` of those."""
     tile, part = tl.program_id(0), tl.program_id(1)
-    prefetch_tile(w, w_scales, tile, TILE, SCALE_TILE, EVEN, FORM, AHEAD)
+    prefetch_tile(w, w_scales, tile, TILE, ROW, STEP, SCALE_TILE, BN, EVEN, FORM, AHEAD)
     wait_for_inputs(AHEAD)
     linear_tile(
         x, x_codes_scales, w, w_scales, alpha, x_scale, out, M, tile, part,

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
-from engine.kernels.triton_ahead import LINE, prefetch, wait_for_inputs
+from engine.kernels.triton_ahead import prefetch_rows, wait_for_inputs
 from engine.kernels.triton_arrival import is_last, new_counters
 from engine.kernels.triton_slots import Slots, bins_for, list_slots
 
@@ -69,10 +69,8 @@ def _prefetch_gate(
 ):  # fmt: skip
     """Ask for what `_score` loads first of the gate."""
     length: tl.constexpr = (SIZE + PARTS * STEP - 1) // (PARTS * STEP) * STEP
-    line: tl.constexpr = LINE * 8 // gate.dtype.element_ty.primitive_bitwidth
-    at = tl.minimum(part * length + tl.arange(0, STEP // line) * line, SIZE - 1)
-    row = tl.minimum(expert, EXPERTS - 1)
-    prefetch(gate + row[:, None] * SIZE + at[None, :], AHEAD)
+    at = tl.minimum(part * length, SIZE - 1)
+    prefetch_rows(gate + tl.minimum(expert, EXPERTS - 1) * SIZE + at, SIZE - at, STEP, AHEAD)
 
 
 @triton.jit

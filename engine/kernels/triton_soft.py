@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.kernels.launch import Launch
-from engine.kernels.triton_ahead import LINE, prefetch, wait_for_inputs
+from engine.kernels.triton_ahead import prefetch_rows, wait_for_inputs
 from engine.kernels.triton_select import cut_launch, scaled_logits
 
 PARTS = 16
@@ -51,12 +51,9 @@ def _prefetch_table(
     AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Ask for what a program of `mix_kernel` loads first of the embeddings."""
-    line: tl.constexpr = LINE * 8 // table.dtype.element_ty.primitive_bitwidth
     token = tl.minimum(low + tl.arange(0, STEP), vocabulary - 1)
-    lines: tl.constexpr = COLUMNS // line if line < COLUMNS else 1
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, lines) * line
-    at = token.to(tl.int64)[:, None] * SIZE + tl.minimum(column, SIZE - 1)[None, :]
-    prefetch(table + at, AHEAD)
+    column = tl.program_id(0) * COLUMNS
+    prefetch_rows(table + token.to(tl.int64) * SIZE + column, SIZE - column, COLUMNS, AHEAD)
 
 
 @triton.jit

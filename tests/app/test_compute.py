@@ -40,7 +40,12 @@ def test_what_is_typed_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"), [(("fp8", "triton", True), "--activations"), (("auto", "x", True), "x")]
+    ("arguments", "word"),
+    [
+        (("fp8", "triton", True), "--activations"),
+        (("auto", "x", True), "x"),
+        (("auto", "triton", False, True), "--no-graph"),
+    ],
 )
 def test_what_is_not_known_is_a_sentence(arguments: Any, word: str) -> None:
     with pytest.raises(CommandError, match=word):

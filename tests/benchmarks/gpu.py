@@ -31,12 +31,13 @@ from engine.decode.cuda_graphs import make_maker
 from engine.decode.denoise import Denoiser
 from engine.decode.graph import Graph, Work
 from engine.decode.loop_launches import LoopLaunches
+from engine.decode.plan import Plan
 from engine.decode.step import Step
 from engine.events import FinishEvent
 from engine.generate import Engine
 from engine.kernels import CHOICE
 from engine.kernels.bounds import forward_bytes
-from engine.kernels.plans import Capability, has_fp4_units
+from engine.kernels.plans import Capability, has_fp4_units, launches_ahead
 from engine.machine.memory_plan import MINI
 from engine.model.transformer import LLaDA2Model
 from tests.benchmarks.gpu_kernels import kernel_times, plan_times
@@ -74,8 +75,12 @@ def main() -> None:
     model = random_model(step, device, options.seed)
     copy = _copy_rate(device)
     figures |= {"activations": "nvfp4" if native else "bf16", "copy_gb_per_s": round(copy / 1e9)}
-    denoiser, launches = _behind_a_prompt(model, capability)
-    figures |= _forwards(launches, device, copy, native=native)
+    plan, denoiser = _behind_a_prompt(model)
+    launches, early = (
+        _launches(plan, denoiser, capability, ahead=ahead)
+        for ahead in (False, launches_ahead(capability))
+    )
+    figures |= _forwards(launches, early, device, copy, native=native)
     figures |= _kernels(denoiser, launches, capability)
     figures["answers"] = _answers(model, figures)
     if options.plain:
@@ -158,16 +163,23 @@ def _prompt() -> list[int]:
     return torch.randint(0, WORDS, (PROMPT,), generator=generator).tolist()
 
 
-def _behind_a_prompt(model: LLaDA2Model, capability: Capability) -> tuple[Denoiser, LoopLaunches]:
-    """The launches of an answer's loop, at the beginning of an answer."""
+def _behind_a_prompt(model: LLaDA2Model) -> tuple[Plan, Denoiser]:
+    """At the beginning of an answer."""
     engine = _engine(model)
     list(engine.generate(_prompt(), _config(max_new_tokens=64)))
     plan, denoiser = engine._prepare(_prompt(), _config(), False, None)
     denoiser.cache.reserve(plan.last_start + 64)
-    launches = LoopLaunches(denoiser, capability, pinned=True)
+    return plan, denoiser
+
+
+def _launches(
+    plan: Plan, denoiser: Denoiser, capability: Capability, *, ahead: bool
+) -> LoopLaunches:
+    """Those of an answer's loop, at its beginning."""
+    launches = LoopLaunches(denoiser, capability, pinned=True, ahead=ahead)
     launches.begin(denoiser)
     launches.state.begin([], plan.first_start, MASK, {"last_start": plan.last_start, "most": 9})
-    return denoiser, launches
+    return launches
 
 
 def _kernels(denoiser: Denoiser, launches: LoopLaunches, capability: Capability) -> dict[str, Any]:
@@ -181,13 +193,17 @@ def _kernels(denoiser: Denoiser, launches: LoopLaunches, capability: Capability)
 
 
 def _forwards(
-    launches: LoopLaunches, device: torch.device, copy: float, *, native: bool
+    launches: LoopLaunches, early: LoopLaunches, device: torch.device, copy: float, *, native: bool
 ) -> dict[str, Any]:
-    """Forwards with their predictions, behind a prompt: launched one by one, and as a graph."""
+    """Forwards with their predictions, behind a prompt: launched one by one, as a graph, and with
+    kernels that are launched `early`."""
     figures: dict[str, Any] = {}
-    for width, piece in ((32, launches.narrow), (64, launches.wide)):
+    for width, piece, other in (
+        (32, launches.narrow, early.narrow), (64, launches.wide, early.wide)
+    ):  # fmt: skip
         one_by_one = _seconds(piece, REPEATS)
-        together, ahead = (_as_graph(piece, launches, device, ahead=on) for on in (False, True))
+        together = _as_graph(piece, launches, device, ahead=False)
+        ahead = _as_graph(other, early, device, ahead=True)
         distinct = _distinct(launches, "narrow" if width == 32 else "wide")
         read = forward_bytes(MINI, distinct, context=PROMPT)
         bounds = {"bytes": read / copy}
@@ -199,13 +215,13 @@ def _forwards(
             "gb": round(read / 1e9, 2),
             "one_by_one_ms": round(1e3 * one_by_one, 3),
             "graph_ms": round(1e3 * together, 3),
-            "graph_ahead_ms": round(1e3 * ahead, 3),
+            "graph_ahead_ms": ahead and round(1e3 * ahead, 3),
             "forwards_per_s": round(1 / together, 1),
             "gb_per_s": round(read / together / 1e9),
             "bounds_ms": {name: round(1e3 * bound, 3) for name, bound in bounds.items()},
             "share_of_bound": round(tightest / together, 3),
             "graph_over_one_by_one": round(one_by_one / together, 2),
-            "ahead_over_graph": round(together / ahead, 3),
+            "ahead_over_graph": ahead and round(together / ahead, 3),
         }
         _say(f"{width} wide: {figures[f'forward_{width}']}")
     return figures
@@ -213,10 +229,15 @@ def _forwards(
 
 def _as_graph(
     piece: Callable[[], None], launches: LoopLaunches, device: torch.device, *, ahead: bool
-) -> float:
-    """Seconds of a piece as a graph, its kernels launched `ahead` of time or not."""
+) -> float | None:
+    """Seconds of a piece as a graph, its kernels launched `ahead` of time or not; None where the
+    card or its driver does not do that."""
+    if ahead and not launches_ahead(torch.cuda.get_device_capability(device)):
+        return None
+    piece()
     maker, _ = make_maker(device, ahead=ahead)
-    return _seconds(partial(_launch, maker.capture([Work(piece)], launches)), REPEATS)
+    graph = maker.capture([Work(piece)], launches)
+    return _seconds(partial(_launch, graph), REPEATS) if maker.ahead == ahead else None
 
 
 def _launch(graph: Graph) -> None:
@@ -254,8 +275,9 @@ def _answers(model: LLaDA2Model, figures: dict[str, Any]) -> list[dict[str, Any]
             engine.use_graph(graph, ahead=ahead)
             runs = [_answer(engine, _config(overlap=overlap)) for _ in range(3)]
             stats = min(runs, key=lambda finish: finish.stats.decode_seconds).stats
-            form = "graph_ahead_ms" if ahead else "graph_ms"
-            narrow, wide = (figures[f"forward_{w}"][form] / 1e3 for w in (32, 64))
+            timed = [figures[f"forward_{w}"] for w in (32, 64)]
+            alone, early = ([row[f] for row in timed] for f in ("graph_ms", "graph_ahead_ms"))
+            narrow, wide = (ms / 1e3 for ms in (early if ahead and all(early) else alone))
             busy = (stats.forwards - stats.fused) * narrow + stats.fused * wide
             row = {
                 "graph": graph, "ahead": ahead, "overlap": overlap, "how": engine.how,

@@ -18,8 +18,8 @@ from engine.decode.loops import STEPWISE, WHOLE, Loops
 from engine.events import Event, FinishEvent, StepEvent
 from engine.generate import Engine
 from engine.kernels.loop_state import BLOCKS, NEVER, LoopState, Mailbox
+from tests.engine.fake_graphs import Device, FakeRuntime
 from tests.engine.loop_work import TorchWork
-from tests.engine.test_graph import Device, FakeRuntime
 from tests.engine.test_loop import assert_same, without_times
 
 PROMPT = [3, 141, 59, 26, 5, 35, 89, 79, 32, 38]

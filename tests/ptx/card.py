@@ -27,7 +27,8 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 from triton.runtime.driver import driver
 
-from engine.kernels import expert_memory, launch, triton_experts
+from engine.kernels import expert_memory, triton_experts
+from engine.kernels.launch import Launch
 from engine.kernels.offline import ARCHITECTURES, SHARED_LIMIT
 from engine.kernels.plans import Capability
 from tests.ptx.library import Counters, Grid, Kernel, cache_folder
@@ -46,6 +47,7 @@ class Card:
         arch: a key of `engine.kernels.offline.ARCHITECTURES`.
         seed: of the orders that launches draw.
         finds_races: it costs memory and half of the time.
+        ahead: all kernels wait by themselves, not only those of graphs that ask for it.
         ledger: where launches are counted, if they are to be.
         stream: the current one, on which launches go.
         captured: of each stream that captures, where its launches are written down instead.
@@ -54,6 +56,7 @@ class Card:
     arch: str
     seed: int = 0
     finds_races: bool = True
+    ahead: bool = False
     ledger: "list[Run] | None" = None
     stream: int = 0
     captured: dict[int, list[Any]] = field(default_factory=dict)
@@ -99,8 +102,9 @@ def emulated(card: Card) -> Iterator[Card]:
         undo.enter_context(patch.object(CUDABackend, "make_cubin", _keep_ptx))
         driver.set_active(_Driver(card))
         undo.enter_context(patch.object(triton_experts, "between", card.between))
-        ahead = card.capability >= launch.LAUNCHED_AHEAD
-        undo.enter_context(patch.object(launch, "waits_by_itself", lambda _: ahead))
+        if card.ahead:
+            constants = property(lambda self: {**self.constants, "AHEAD": True})
+            undo.enter_context(patch.object(Launch, "all_constants", constants))
         yield card
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from engine.decode.graph import GraphMaker
 from engine.decode.loop_launches import LoopLaunches, Shape
 from engine.decode.loops import Loops
-from engine.kernels.launch import LAUNCHED_AHEAD
+from engine.kernels.plans import launches_ahead
 from tests.ptx.card import Card
 
 
@@ -80,7 +81,7 @@ class Runtime:
         cudaGraphNodeTypeConditional="conditional", cudaGraphNodeTypeKernel="kernel"
     )
     cudaGraphDependencyType = SimpleNamespace(cudaGraphDependencyTypeProgrammatic=1)
-    cudaGraphEdgeData = SimpleNamespace
+
     cudaStreamUpdateCaptureDependenciesFlags = SimpleNamespace(
         cudaStreamSetCaptureDependencies="set"
     )
@@ -140,8 +141,9 @@ class Runtime:
         return 0, len(self._set) - 1
 
     def cudaGraphAddNode(
-        self, graph: list[Any], before: list[Any], edges: None, count: int, node: SimpleNamespace
-    ) -> tuple[Any, ...]:
+        self, graph: list[Any], before: list[Any], edges: list[Any], count: int,
+        node: SimpleNamespace,
+    ) -> tuple[Any, ...]:  # fmt: skip
         condition = node.conditional
         added = Conditional(condition.handle, condition.type == "while")
         condition.phGraph_out = [added.body]
@@ -153,6 +155,9 @@ class Runtime:
 
     def cudaStreamEndCapture(self, stream: int) -> tuple[Any, ...]:
         return 0, self._card.captured.pop(stream)
+
+    def cudaGraphEdgeData(self) -> SimpleNamespace:
+        return SimpleNamespace(type=0)
 
     def cudaGraphGetEdges(self, graph: list[Any], room: int) -> tuple[Any, ...]:
         # Kernels that are let in early change nothing here: the card sees to it that they wait.
@@ -168,7 +173,13 @@ class Runtime:
         return (0,)
 
     def cudaGraphAddDependencies(self, *arguments: Any) -> tuple[int]:
-        self.early += arguments[-1]
+        _, _, ends, edges, count = arguments
+        assert all(edge.type == 1 for edge in edges)
+        self.early += count
+        for node in ends:
+            # The setter of conditions is no PTX.
+            kernel = node.func.__self__ if isinstance(node, partial) else None
+            assert kernel is None or any("griddepcontrol.wait" in text for text in kernel.texts)
         return (0,)
 
     def cudaGraphInstantiate(self, graph: list[Any], flags: int) -> tuple[Any, ...]:
@@ -197,7 +208,7 @@ def make_maker(card: Card) -> tuple[GraphMaker, Runtime]:
     runtime = Runtime(card)
     maker = GraphMaker(
         runtime, runtime.set_condition, runtime.new_stream, runtime.on_stream, lambda: None,
-        ahead=card.capability >= LAUNCHED_AHEAD,
+        ahead=launches_ahead(card.capability),
     )  # fmt: skip
     return maker, runtime
 
@@ -205,6 +216,8 @@ def make_maker(card: Card) -> tuple[GraphMaker, Runtime]:
 def make_loops(card: Card, maker: GraphMaker, stream: Stream) -> Loops:
     """The loops of a model that the card serves; no memory is pinned where there is no device."""
     return Loops(
-        lambda denoiser: LoopLaunches(denoiser, card.capability, pinned=False), Shape.of, maker,
-        loops=True, current=lambda: stream,
+        lambda denoiser: LoopLaunches(
+            denoiser, card.capability, pinned=False, ahead=maker.ahead
+        ),
+        Shape.of, maker, loops=True, current=lambda: stream,
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """A pytest plugin that puts the emulated card in place before tests are collected:
 
-    EMULATED_CARD=sm_90 [EMULATED_SEED=1 EMULATED_RACES=0] pytest -p tests.ptx.plugin FILES
+    EMULATED_CARD=sm_90 [EMULATED_SEED=1 EMULATED_RACES=0 EMULATED_AHEAD=1] \\
+        pytest -p tests.ptx.plugin FILES
 
 Kernels are then launched on tensors in the host's memory, where tests ask for them.
 """
@@ -21,6 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     stack = ExitStack()
     seed, races = os.environ.get("EMULATED_SEED", "0"), os.environ.get("EMULATED_RACES", "1")
-    card = Card(os.environ["EMULATED_CARD"], int(seed), finds_races=races == "1")
+    ahead = os.environ.get("EMULATED_AHEAD", "0") == "1"
+    card = Card(os.environ["EMULATED_CARD"], int(seed), finds_races=races == "1", ahead=ahead)
     config.stash[CARD] = stack.enter_context(emulated(card))
     config.add_cleanup(stack.close)

@@ -28,6 +28,7 @@ def serve_the_host(
     import engine.kernels
     from engine import generate
     from engine.kernels import CHOICE, triton_matrix, triton_nvfp4
+    from engine.kernels.plans import launches_ahead
     from tests.ptx.graphs import make_loops, make_maker
 
     maker, runtime = make_maker(card)
@@ -36,7 +37,7 @@ def serve_the_host(
     def on_the_card(model: Any, *, graph: bool, ahead: bool = False) -> tuple[Any, str]:
         if not graph:
             return None, "Without a CUDA graph, step by step: as asked."
-        maker.ahead = ahead
+        maker.ahead = ahead and launches_ahead(card.capability)
         return make_loops(card, maker, stream), ""
 
     put(generate, "make_loops", on_the_card)

@@ -51,6 +51,16 @@ def test_kernels_equal_the_reference(arch: str, file: str) -> None:
         assert "skipped" not in printed
 
 
+@pytest.mark.parametrize("file", [f"cases_{n}.py" for n in ("forward", "qkv", "router", "soft")])
+@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
+def test_kernels_that_wait_for_the_one_before(
+    arch: str, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that ask for weights meanwhile, and what a step is made of."""
+    monkeypatch.setenv("EMULATED_AHEAD", "1")
+    emulated(arch, f"tests/triton/{file}")
+
+
 @pytest.mark.parametrize("file", ["test_kernels_on_card.py", "test_last_programs_on_card.py"])
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_cards_own_tests(arch: str, file: str) -> None:

@@ -52,8 +52,8 @@ def test_every_figure_is_there(
     small = {
         "MINI": SMALL, "DEVICE": "cpu", "MASK": 511, "WORDS": 500, "PROMPT": 32, "ANSWER": 64,
         "_seconds": seconds, "_copy_rate": lambda device: 4e12,
-        "make_maker": lambda _, ahead: (maker, 1),
-        "LoopLaunches": lambda denoiser, capability, pinned: unpinned(denoiser, capability),
+        "make_maker": lambda _, ahead: (replace(maker, ahead=ahead), 1),
+        "LoopLaunches": lambda *given, pinned, ahead: unpinned(*given, ahead=ahead),
     }  # fmt: skip
     for name, value in small.items():
         monkeypatch.setattr(gpu, name, value)
@@ -73,6 +73,7 @@ def test_every_figure_is_there(
     assert set(figures["forward_64"]["bounds_ms"]) == {"bytes", "instructions"}
     assert figures["kernels"]["expert_down_w4a16"]["launches"] == 1
     assert {"gate_up_us", "down_us"} == set(figures["plans"]["2 warps, 8 pairs"])
+    assert figures["forward_64"]["ahead_over_graph"] == 1.0
     rows = figures["answers"]
     assert [(row["graph"], row["ahead"]) for row in rows[::2]] == [(1, 1), (1, 0), (0, 0)]
     assert rows[0]["how"] == WHOLE + AHEAD

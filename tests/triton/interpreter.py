@@ -123,9 +123,9 @@ def _patch_tensor(tensor, scope):
 
 
 def _scaled_product(self, a, a_scale, a_form, b, b_scale, b_form, *rest):
-    # Triton 3.6 expects the formats as constants, which only its compiler makes of them.
+    # Triton before 3.8 expects the formats as constants, which only its compiler makes of them.
     forms = (f.value if isinstance(f, tl.constexpr) else f for f in (a_form, b_form))
-    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 7):
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 8):
         forms = map(tl.constexpr, forms)
     first, second = forms
     return _plain_scaled_product(self, a, a_scale, first, b, b_scale, second, *rest)
@@ -145,12 +145,19 @@ def _masked_store(self, pointers, value, mask, *rest):
 
 def _min_max(self, given, val_reduce_op, idx_reduce_op=None):
     # Triton 3.9 fails where a slice has no number in it; a card then takes any place.
-    tensor = given[0] if isinstance(given, tuple) else given
-    data = tensor.handle.data
-    if idx_reduce_op is not None and data.dtype.kind == "f":
-        none = np.isnan(data).all(axis=self.axis, keepdims=True)
-        tensor = self.to_tensor(np.where(none, np.float32("-inf"), data), tensor.dtype)
-    return _plain_min_max(self, tensor, val_reduce_op, idx_reduce_op)
+    data = (given[0] if isinstance(given, tuple) else given).handle.data
+    if idx_reduce_op is None or data.dtype.kind != "f" or not np.isnan(data).any():
+        return _plain_min_max(self, given, val_reduce_op, idx_reduce_op)
+    none = np.isnan(data).all(axis=self.axis, keepdims=True)
+
+    def among(reduce, nothing):
+        def reduced(data, axis, keepdims):
+            found = reduce(np.where(none, 0, data), axis=axis, keepdims=keepdims)
+            return np.where(none if keepdims else none.squeeze(axis), nothing, found)
+
+        return reduced
+
+    return _plain_min_max(self, given, among(val_reduce_op, np.nan), among(idx_reduce_op, 0))
 
 
 _plain_masked_load = InterpreterBuilder.create_masked_load
