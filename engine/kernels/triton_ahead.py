@@ -21,7 +21,7 @@ MOST = tl.constexpr(32768)
 
 @triton.jit
 def wait_for_inputs(AHEAD: tl.constexpr):
-    """Every kernel's first act but for `prefetch`; AHEAD: on a card that knows of it (`Launch`).
+    """Every kernel's first act but for prefetches; AHEAD: of a launch that may come early.
 
     The next kernel's programs are let in only then: so two kernels at most are in at a time.
     """
