@@ -89,15 +89,10 @@ class LoopLaunches:
         advance = advance_launch(
             self.state, self.mailbox, self._rules, residual=residual is not None
         )
-        self._narrow, self._wide, self._mix, (self._advance,) = (
-            [replace(launch, ahead=ahead) for launch in launches]
-            for launches in (
-                one.forward(shared, behind) + alone.launches(behind),
-                two.forward(shared, logits) + together.launches(logits),
-                mix,
-                [advance],
-            )
-        )
+        self._narrow = _early(one.forward(shared, behind) + alone.launches(behind), ahead)
+        self._wide = _early(two.forward(shared, logits) + together.launches(logits), ahead)
+        self._mix = _early(mix, ahead)
+        self._advance = replace(advance, ahead=ahead)
 
     def begin(self, denoiser: Denoiser) -> None:
         """Take an answer's thresholds, filters, seed and stop ids."""
@@ -130,6 +125,10 @@ class LoopLaunches:
     def _sampler(denoiser: Denoiser, rows: int, states: Tensor, out: Predictions) -> Sampler:
         vocabulary = denoiser.model.config.vocab_size
         return Sampler(denoiser.config, rows, vocabulary, denoiser.mask_id, states, out)
+
+
+def _early(launches: list[Launch], ahead: bool) -> list[Launch]:
+    return [replace(launch, ahead=ahead) for launch in launches]
 
 
 def _run(launches: list[Launch]) -> None:

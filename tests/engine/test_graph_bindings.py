@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="with a driver its handles would be followed"
 )
 
-STEP = "_v2", "_v3"
+SUFFIXES = "_v2", "_v3"
 
 
 class Bindings:
@@ -34,7 +34,7 @@ class Bindings:
         def function(*arguments: Any) -> tuple[Any, ...]:
             status, *_ = found(*arguments)
             assert status == runtime.cudaError_t.cudaErrorInsufficientDriver
-            plain = name[:-3] if name.endswith(STEP) else name
+            plain = name[:-3] if name.endswith(SUFFIXES) else name
             self.called.append(plain)
             return 0, *self.answers(plain, arguments)
 

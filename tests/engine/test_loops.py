@@ -14,7 +14,7 @@ from engine.decode.denoise import Denoiser
 from engine.decode.graph import GraphUnavailableError, run_on_host
 from engine.decode.loop import answer_program
 from engine.decode.loop_answer import LoopAnswer
-from engine.decode.loops import STEPWISE, WHOLE, Loops
+from engine.decode.loops import AHEAD, NOT_AHEAD, STEPWISE, WHOLE, Loops
 from engine.events import Event, FinishEvent, StepEvent
 from engine.generate import Engine
 from engine.kernels.loop_state import BLOCKS, NEVER, LoopState, Mailbox
@@ -50,14 +50,15 @@ class FakeCard(Device):
 
     def __init__(
         self, *, loops: bool = True, fails: tuple[str, int] | None = None,
-        broken: str | None = None, pause: int = NEVER,
+        broken: str | None = None, pause: int = NEVER, ahead: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(broken=broken)
         self.runtime = self.maker.runtime = RunningRuntime(fails)
+        self.maker.ahead = ahead
         self.built: list[Any] = []
         self.loops = Loops(
             self.build, lambda denoiser: denoiser.config.block_length, self.maker, loops=loops,
-            current=self.new_stream, pause=pause,
+            current=self.new_stream, pause=pause, ahead=ahead,
         )  # fmt: skip
 
     def new_stream(self) -> SimpleNamespace:
@@ -111,6 +112,17 @@ def test_a_whole_answer_is_one_launch(golden_engine: Engine, wanted: list[Event]
     assert_same(answer(card, golden_engine), wanted)
     assert (card.runtime.launches, len(card.built)) == (2, 1)
     assert not any("Capture" in line for line in card.runtime.log[said:])
+
+
+@pytest.mark.parametrize(
+    ("fails", "said"), [(None, AHEAD), (("cudaGraphRemoveDependencies", 0), NOT_AHEAD)]
+)
+def test_whether_kernels_are_launched_ahead_is_said(
+    golden_engine: Engine, wanted: list[Event], fails: tuple[str, int] | None, said: str
+) -> None:
+    card = FakeCard(ahead=True, fails=fails)
+    assert_same(answer(card, golden_engine), wanted)
+    assert card.loops.how == WHOLE + said
 
 
 def test_where_nothing_is_seen_of_a_running_graph_a_launch_is_a_block(
